@@ -1,0 +1,247 @@
+"""States, what makes them valid, resuming and merging (chapter checkpoint): pure functions on plain dicts.
+
+The model accepts plain Python values only; that NumPy integers, tensors and other sequences stand for ints and lists
+(CKP-6) is the business of production.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from model.cycle import Cursor
+from model.errors import ModelError
+
+SCHEMA_VERSION = 1
+LIMIT = 2**63
+
+# CKP-3: what data, and which order of it.
+IDENTITY = (
+    "num_splits",
+    "shuffle",
+    "shuffle_seed",
+    "shuffle_clump_size",
+    "order_version",
+    "filter",
+    "table_name",
+    "table_version",
+    "selected_rows",
+    "schema_fingerprint",
+)
+
+# MRG-1: what may differ between the states of one run.
+PLACE = ("epoch", "samples_consumed_per_split", "partial_cycle_splits")
+
+# CKP-1: exactly these keys.
+KEYS = ("schema_version", "world_size", *IDENTITY, *PLACE)
+
+
+# --- validity -----------------------------------------------------------------------------------------------------------------------
+
+
+def is_int(value: object) -> bool:
+    """Whether a value is an int; bool is not, 3.0 is not (CKP-6)."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_int_list(value: object) -> bool:
+    """Whether a value is a list (or tuple) of ints (CKP-6)."""
+    return isinstance(value, (list, tuple)) and all(is_int(item) for item in value)
+
+
+def need(condition: bool, message: str) -> None:
+    """Refuse as malformed unless the condition holds (CKP-6)."""
+    if not condition:
+        raise ModelError("state.malformed", message)
+
+
+def check_form(state: object) -> dict[str, Any]:
+    """Refuse what is not a well formed state; the sequence is that of CKP-7 (CKP-5, CKP-6).
+
+    Returns
+    -------
+    dict
+        A copy that shares no list with the argument (RES-5).
+    """
+    if not isinstance(state, Mapping) or len(state) == 0:
+        raise ModelError("state.malformed", "not a mapping, or an empty one")
+    # The version comes before everything else: another version may have other keys. A version that is no int is a matter of form.
+    version = state.get("schema_version")
+    if is_int(version) and version != SCHEMA_VERSION:
+        raise ModelError("state.schema_version", f"{version}")
+    need(set(state) == set(KEYS), "other keys than CKP-1")
+    check_types(state)
+    check_ranges(state)
+    check_place(state)
+    copy = {key: state[key] for key in KEYS}
+    copy["samples_consumed_per_split"] = list(state["samples_consumed_per_split"])
+    copy["partial_cycle_splits"] = list(state["partial_cycle_splits"])
+    return copy
+
+
+def check_types(state: Mapping[str, Any]) -> None:
+    """Every value has its type (CKP-6)."""
+    for key in ("schema_version", "num_splits", "order_version", "epoch", "world_size", "table_version", "selected_rows"):
+        need(is_int(state[key]), f"{key} is no int")
+    for key in ("shuffle_seed", "shuffle_clump_size"):
+        need(state[key] is None or is_int(state[key]), f"{key} is neither an int nor None")
+    need(isinstance(state["shuffle"], bool), "shuffle is no bool")
+    for key in ("table_name", "schema_fingerprint"):
+        need(isinstance(state[key], str), f"{key} is no string")
+    need(state["filter"] is None or isinstance(state["filter"], str), "filter is neither a string nor None")
+    for key in ("samples_consumed_per_split", "partial_cycle_splits"):
+        need(is_int_list(state[key]), f"{key} is no list of ints")
+
+
+def check_ranges(state: Mapping[str, Any]) -> None:
+    """Every value but the place has its range (CKP-6)."""
+    need(state["num_splits"] >= 1, "num_splits")
+    need(state["selected_rows"] >= state["num_splits"], "selected_rows")
+    need(state["world_size"] >= 1, "world_size")
+    need(state["num_splits"] % state["world_size"] == 0, "world_size does not divide num_splits")
+    need(0 <= state["epoch"] < LIMIT, "epoch")
+    seed = state["shuffle_seed"]
+    need(seed is None or 0 <= seed < LIMIT, "shuffle_seed")
+    need(seed is not None or not state["shuffle"], "shuffle without shuffle_seed")
+    clump = state["shuffle_clump_size"]
+    need(clump is None or (state["shuffle"] and clump >= 1), "shuffle_clump_size")
+    need(state["table_version"] >= 1, "table_version")
+
+
+def check_place(state: Mapping[str, Any]) -> None:
+    """``samples_consumed_per_split`` and ``partial_cycle_splits`` are a place that all ranks can share (CKP-6)."""
+    num_splits = state["num_splits"]
+    consumed = state["samples_consumed_per_split"]
+    need(len(consumed) == num_splits, "not one count per split")
+    cycle = consumed[0]
+    need(all(count == cycle for count in consumed), "uneven counts")
+    last = state["selected_rows"] // num_splits
+    need(0 <= cycle <= last, "more cycles than the epoch has, or fewer than none")
+
+    partial = state["partial_cycle_splits"]
+    need(all(0 <= split < num_splits for split in partial), "a split that does not exist")
+    need(all(low < high for low, high in itertools.pairwise(partial)), "not strictly ascending")
+    need(len(partial) < num_splits, "a partial cycle that is complete")
+    need(cycle < last or len(partial) == 0, "a partial cycle after the last one")
+    block = num_splits // state["world_size"]
+    per_rank = [0] * state["world_size"]
+    for split in partial:
+        per_rank[split // block] += 1
+    need(all(count == per_rank[0] for count in per_rank), "ranks at different steps")
+
+
+def check_identity(state: Mapping[str, Any], identity: Mapping[str, Any], seed_drawn: bool = False) -> None:
+    """Refuse the state of other data or of another order (RES-1, RES-2).
+
+    The model's table has one version, so another recorded version is a mismatch, as where ``version`` was given (RES-2).
+
+    Parameters
+    ----------
+    state : Mapping
+        A well formed state.
+    identity : Mapping
+        The values of ``IDENTITY`` of the dataset that loads.
+    seed_drawn : bool
+        Whether the dataset's seed was drawn, not given: then it adopts the state's.
+    """
+    compared = [key for key in IDENTITY if not (seed_drawn and key == "shuffle_seed")]
+    differing = [key for key in compared if state[key] != identity[key]]
+    if differing:
+        raise ModelError("state.mismatch", ", ".join(differing))
+
+
+# --- saving and loading -------------------------------------------------------------------------------------------------------------
+
+
+def save(identity: Mapping[str, Any], cursor: Cursor, world_size: int) -> dict[str, Any]:
+    """The state of a cursor (CKP-1, CKP-2)."""
+    state = {key: identity[key] for key in IDENTITY}
+    state["schema_version"] = SCHEMA_VERSION
+    state["world_size"] = world_size
+    state["epoch"] = cursor.epoch
+    state["samples_consumed_per_split"] = [cursor.cycle] * identity["num_splits"]
+    state["partial_cycle_splits"] = list(cursor.served)
+    return state
+
+
+def floor(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The completed cycles of a state only (CKP-4)."""
+    copy = check_form(state)
+    copy["partial_cycle_splits"] = []
+    return copy
+
+
+def even(served: Sequence[int], num_splits: int, world_size: int) -> bool:
+    """Whether every rank of a world owns equally many of these splits, hence equally many unserved ones (RES-4)."""
+    block = num_splits // world_size
+    per_rank = [len([split for split in served if split // block == rank]) for rank in range(world_size)]
+    return all(count == per_rank[0] for count in per_rank)
+
+
+def load(
+    state: object, identity: Mapping[str, Any], world_size: int, partial_cycle: str, seed_drawn: bool = False
+) -> Cursor:
+    """The cursor of a resume; all checks of CKP-7 but that of the iterator (RES-1 to RES-6).
+
+    Parameters
+    ----------
+    state : object
+        Anything; it is neither changed nor kept.
+    identity : Mapping
+        The values of ``IDENTITY`` of the dataset that loads.
+    world_size : int
+        R of the world that resumes.
+    partial_cycle : str
+        ``"replay"`` (RES-3) or ``"exact"`` (RES-4).
+    seed_drawn : bool
+        As for ``check_identity``.
+    """
+    copy = check_form(state)
+    check_identity(copy, identity, seed_drawn)
+    cycle = copy["samples_consumed_per_split"][0]
+    served = tuple(copy["partial_cycle_splits"])
+    if partial_cycle == "replay":
+        return Cursor(copy["epoch"], cycle, ())
+    if not even(served, copy["num_splits"], world_size):
+        raise ModelError("state.partial_cycle", "the new ranks own unequally many unserved splits")
+    return Cursor(copy["epoch"], cycle, served)
+
+
+# --- merging ------------------------------------------------------------------------------------------------------------------------
+
+
+def place(state: Mapping[str, Any]) -> tuple[int, int]:
+    """``(epoch, C)``, by which states of one run are compared (MRG-2)."""
+    return state["epoch"], state["samples_consumed_per_split"][0]
+
+
+def merge(states: Sequence[object], skew: str = "refuse") -> dict[str, Any]:
+    """One state from the states of all ranks of a run (MRG-1, MRG-2).
+
+    Parameters
+    ----------
+    states : sequence
+        One state per rank of the saving run, in any sequence.
+    skew : str
+        What to do with ranks at different places: ``"refuse"``, or ``"replay"`` from the smallest.
+    """
+    if not isinstance(skew, str):
+        raise ModelError("argument.type", "skew")
+    if skew not in ("refuse", "replay"):
+        raise ModelError("argument.value", "skew")
+    if len(states) == 0:
+        raise ModelError("merge.count", "no states")
+    # The number can be compared only with a world size that is one, so form comes first.
+    copies = [check_form(state) for state in states]
+    if any(copy["world_size"] != len(copies) for copy in copies):
+        raise ModelError("merge.count", f"{len(copies)} states")
+    first = copies[0]
+    differing = [key for key in KEYS if key not in PLACE and any(copy[key] != first[key] for copy in copies)]
+    if differing:
+        raise ModelError("state.mismatch", ", ".join(differing))
+    if all(copy == first for copy in copies):
+        return first
+    if skew == "refuse":
+        raise ModelError("merge.skew", "ranks at different places")
+    return floor(min(copies, key=place))
