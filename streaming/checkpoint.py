@@ -1,0 +1,262 @@
+"""States: what they say, which ones are valid, how they merge (spec/checkpoint.md).
+
+Pure functions over plain dicts; nothing here knows tables, torch or iterators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any, Final, TypeVar
+
+from streaming.arguments import MAX_INT64, choice
+from streaming.cycle import Cursor
+from streaming.errors import (
+    MalformedStateError,
+    MergeCountError,
+    MergeSkewError,
+    PartialCycleError,
+    SchemaVersionError,
+    StateMismatchError,
+)
+from streaming.order import ORDER_VERSION
+
+State = dict[str, Any]
+
+SCHEMA_VERSION: Final = 1
+_PLACE: Final = ("epoch", "samples_consumed_per_split", "partial_cycle_splits")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a state is bound to: the rows and their order (CKP-3). Field names are state keys."""
+
+    num_splits: int
+    shuffle: bool
+    shuffle_seed: int | None
+    shuffle_clump_size: int | None
+    filter: str | None
+    table_name: str
+    table_version: int
+    selected_rows: int
+    schema_fingerprint: str
+    order_version: int = ORDER_VERSION
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A state that was found well formed."""
+
+    identity: Identity
+    world_size: int
+    cursor: Cursor
+
+
+def encode(identity: Identity, world_size: int, cursor: Cursor) -> State:
+    """Build the state of a cursor, a new dict each time (CKP-1, CKP-2)."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **vars(identity),
+        "world_size": world_size,
+        "epoch": cursor.epoch,
+        "samples_consumed_per_split": [cursor.cycle] * identity.num_splits,
+        "partial_cycle_splits": list(cursor.served),
+    }
+
+
+def decode(state: object) -> Saved:
+    """Check form and read a state (CKP-6, CKP-7); the argument is neither changed nor kept.
+
+    Raises
+    ------
+    MalformedStateError
+        No run can have saved it; the message names the key.
+    SchemaVersionError
+        Another schema version wrote it.
+    """
+    if not isinstance(state, Mapping):
+        raise MalformedStateError(f"a state is the dict that state_dict() returned, got {type(state).__name__}")
+    if not state:
+        raise MalformedStateError("the state is empty: was it saved?")
+    plain = {key: _plain(value) for key, value in state.items()}
+    version = _integer("schema_version", plain.get("schema_version"), -MAX_INT64)
+    if version != SCHEMA_VERSION:
+        raise SchemaVersionError(
+            f"schema_version {version} is not {SCHEMA_VERSION}, the one this release reads: use the release that wrote it"
+        )
+    _same_keys(plain)
+    identity = _identity(plain)
+    epoch = _integer("epoch", plain["epoch"], 0)
+    world_size = _integer("world_size", plain["world_size"], 1)
+    if identity.num_splits % world_size:
+        raise MalformedStateError(f"world_size {world_size} does not divide num_splits {identity.num_splits}")
+    return Saved(identity, world_size, _cursor(plain, identity, world_size, epoch))
+
+
+def check_identity(saved: Identity, own: Identity) -> None:
+    """Refuse a state of other rows or another order, naming every difference (RES-1).
+
+    Raises
+    ------
+    StateMismatchError
+        `fields` names what differs.
+    """
+    differing = [f.name for f in fields(Identity) if getattr(saved, f.name) != getattr(own, f.name)]
+    if differing:
+        details = ", ".join(f"{name}: state {getattr(saved, name)!r}, dataset {getattr(own, name)!r}" for name in differing)
+        raise StateMismatchError(f"the state belongs to other data or settings ({details}); build the dataset with the state's", differing)
+
+
+def check_exact(cursor: Cursor, num_splits: int, world_size: int) -> None:
+    """Refuse a partial cycle that leaves the new ranks unequally many splits (RES-4).
+
+    Raises
+    ------
+    PartialCycleError
+        Exact is not possible on this world size.
+    """
+    if len(set(_per_block(cursor.served, num_splits, world_size))) > 1:
+        raise PartialCycleError(
+            f'partial_cycle="exact" cannot finish the partial cycle {list(cursor.served)} on world_size={world_size}: '
+            'the ranks would have unequally many splits left. Use partial_cycle="replay", or a world size that divides the saved one'
+        )
+
+
+def merge_state_dicts(states: Iterable[Mapping[str, Any]], *, skew: str = "refuse") -> State:
+    """Merge the states of all ranks of one run into one that serves every rank (MRG-1, MRG-2).
+
+    Parameters
+    ----------
+    states : iterable of dict
+        One state per rank of the saving run, in any order.
+    skew : {"refuse", "replay"}
+        What to do with ranks saved at different steps: refuse, or take the smallest completed cycle, from which
+        nothing is lost.
+
+    Returns
+    -------
+    dict
+        A new state.
+
+    Raises
+    ------
+    MergeCountError, MergeSkewError, StateMismatchError, MalformedStateError, SchemaVersionError
+        The states are not one consistent set.
+
+    Examples
+    --------
+    >>> merge_state_dicts([])
+    Traceback (most recent call last):
+    ...
+    streaming.errors.MergeCountError: no states to merge: pass one state per rank of the saving run
+    """
+    choice("skew", skew, ("refuse", "replay"))
+    saved = [decode(state) for state in states]
+    if not saved:
+        raise MergeCountError("no states to merge: pass one state per rank of the saving run")
+    first = saved[0]
+    for other in saved[1:]:
+        check_identity(other.identity, first.identity)
+        if other.world_size != first.world_size:
+            raise StateMismatchError(
+                f"the states come from different runs (world_size {first.world_size} and {other.world_size})", ["world_size"]
+            )
+    if len(saved) != first.world_size:
+        raise MergeCountError(f"{len(saved)} states of a run of {first.world_size} ranks: pass one state per rank of the saving run")
+    if all(other.cursor == first.cursor for other in saved):
+        return encode(first.identity, first.world_size, first.cursor)
+    if skew == "refuse":
+        places = sorted({(s.cursor.epoch, s.cursor.cycle, len(s.cursor.served)) for s in saved})
+        raise MergeSkewError(
+            f"the ranks were saved at different steps, (epoch, cycles, splits of the next cycle) = {places}: "
+            'save all ranks at one step, or pass skew="replay" to go back to the smallest completed cycle'
+        )
+    epoch, cycle = min((s.cursor.epoch, s.cursor.cycle) for s in saved)
+    return encode(first.identity, first.world_size, Cursor(epoch, cycle))
+
+
+def _plain(value: Any) -> Any:
+    """Python values for NumPy and torch ones, and lists for other sequences (CKP-6)."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _same_keys(plain: Mapping[Any, Any]) -> None:
+    expected = {"schema_version", "world_size", *_PLACE, *(f.name for f in fields(Identity))}
+    missing, unknown = sorted(expected - plain.keys()), sorted(map(str, plain.keys() - expected))
+    if missing or unknown:
+        raise MalformedStateError(
+            f"the state lacks the keys {missing} and has the unknown keys {unknown}; keep own values beside the state"
+        )
+
+
+def _identity(plain: Mapping[str, Any]) -> Identity:
+    shuffle = _typed("shuffle", plain["shuffle"], bool)
+    seed, clump, predicate = plain["shuffle_seed"], plain["shuffle_clump_size"], plain["filter"]
+    identity = Identity(
+        num_splits=_integer("num_splits", plain["num_splits"], 1),
+        shuffle=shuffle,
+        shuffle_seed=None if seed is None and not shuffle else _integer("shuffle_seed", seed, 0),
+        shuffle_clump_size=None if clump is None else _integer("shuffle_clump_size", clump, 1),
+        filter=None if predicate is None else _typed("filter", predicate, str),
+        table_name=_typed("table_name", plain["table_name"], str),
+        table_version=_integer("table_version", plain["table_version"], 1),
+        selected_rows=_integer("selected_rows", plain["selected_rows"], 1),
+        schema_fingerprint=_typed("schema_fingerprint", plain["schema_fingerprint"], str),
+        order_version=_integer("order_version", plain["order_version"], 1),
+    )
+    if clump is not None and not shuffle:
+        raise MalformedStateError(f"shuffle_clump_size is {clump} without shuffle")
+    if identity.selected_rows < identity.num_splits:
+        raise MalformedStateError(f"selected_rows {identity.selected_rows} is less than num_splits {identity.num_splits}")
+    return identity
+
+
+def _cursor(plain: Mapping[str, Any], identity: Identity, world_size: int, epoch: int) -> Cursor:
+    splits, length = identity.num_splits, identity.selected_rows // identity.num_splits
+    counts = _integers("samples_consumed_per_split", plain, length)
+    if len(counts) != splits or len(set(counts)) != 1:
+        raise MalformedStateError(
+            f"samples_consumed_per_split must be {splits} equal integers, got {len(counts)}, {sorted(set(counts))[:5]} among them"
+        )
+    served = _integers("partial_cycle_splits", plain, splits - 1)
+    if any(a >= b for a, b in pairwise(served)):
+        raise MalformedStateError("partial_cycle_splits must be strictly ascending")
+    if len(served) == splits or (served and counts[0] == length):
+        raise MalformedStateError("partial_cycle_splits holds a whole cycle, or one behind the end of the epoch")
+    if len(set(_per_block(served, splits, world_size))) > 1:
+        raise MalformedStateError(f"partial_cycle_splits must hold equally many splits of each of the {world_size} saving ranks")
+    return Cursor(epoch, counts[0], tuple(served))
+
+
+def _per_block(served: Iterable[int], num_splits: int, world_size: int) -> list[int]:
+    """How many of the splits lie in each rank's block."""
+    counts = [0] * world_size
+    for split in served:
+        counts[split // (num_splits // world_size)] += 1
+    return counts
+
+
+def _integer(key: str, value: object, low: int, high: int = MAX_INT64) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise MalformedStateError(f"{key} must be an int, got {value!r}")
+    if not low <= value <= high:
+        raise MalformedStateError(f"{key} must lie in [{low}, {high}], got {value}")
+    return value
+
+
+def _integers(key: str, plain: Mapping[str, Any], high: int) -> list[int]:
+    return [_integer(key, item, 0, high) for item in _typed(key, plain[key], list)]
+
+
+_T = TypeVar("_T")
+
+
+def _typed(key: str, value: object, kind: type[_T]) -> _T:
+    if not isinstance(value, kind):
+        raise MalformedStateError(f"{key} must be of type {kind.__name__}, got {value!r}")
+    return value

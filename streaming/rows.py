@@ -1,0 +1,135 @@
+"""The iterator over rows: windows cut into rows, transforms applied, every exit accounted for (spec/delivery.md)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from streaming.delivery import Delivery
+from streaming.errors import IteratorFailedError, TransformError
+from streaming.pipeline import WindowReader
+
+Transform = Callable[[pa.RecordBatch], Any]
+
+# Rows converted to Python objects, or passed to a transform, at a time.
+_CHUNK_ROWS: Final = 256
+
+
+class RowIterator(Iterator[Any]):
+    """One pass over the rows of a rank, from its cursor to the end of the epoch.
+
+    ``close()`` ends it early; so does dropping it.
+    """
+
+    def __init__(self, windows: WindowReader, transform: Transform | None, delivery: Delivery) -> None:
+        self._windows = windows
+        self._transform = transform
+        self._delivery = delivery
+        self._window: pa.RecordBatch | None = None
+        self._rows: deque[Any] = deque()
+        self._bad_row: Exception | None = None
+        self._over: str | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may still deliver (DLV-4)."""
+        return self._over is None
+
+    def __next__(self) -> Any:
+        """Return the next row (DLV-11), or the transform's output for it.
+
+        Raises
+        ------
+        IteratorFailedError
+            The iterator failed earlier, or a batch never arrived (DLV-5).
+        """
+        if self._over is not None:
+            if self._over == "failed":
+                raise IteratorFailedError("this iterator failed and is over; a new one starts with the first row that was not received")
+            raise StopIteration
+        handed = self._delivery.handed
+        try:
+            self._delivery.check()
+            if not self._rows and not self._refill():
+                self._delivery.exhausted = True
+                self.close()
+                raise StopIteration
+            row = self._rows.popleft()
+            self._delivery.handed = handed + 1
+        except BaseException:
+            if self._over is None:
+                # An interrupt may come after the count: the row does not arrive.
+                self._delivery.handed = handed
+                self._end("failed")
+            raise
+        return row
+
+    def close(self) -> None:
+        """End the pass; the dataset's place is that of the rows received."""
+        self._end("closed")
+
+    def __del__(self) -> None:
+        """Stop the reader of an iterator that nobody holds any more."""
+        self.close()
+
+    def _end(self, how: str) -> None:
+        if self._over is None:
+            self._over = how
+            self._rows.clear()
+            self._window = self._bad_row = None
+            self._windows.close()
+
+    def _refill(self) -> bool:
+        """Make rows available; False at the end of the epoch."""
+        if self._bad_row is not None:
+            raise self._bad_row
+        chunk = self._next_chunk()
+        if chunk is None:
+            return False
+        if self._transform is None:
+            self._rows.extend(chunk.to_pylist())
+            return True
+        rows, self._bad_row = _outputs(self._transform, chunk)
+        self._rows.extend(rows)
+        return bool(rows) or self._refill()
+
+    def _next_chunk(self) -> pa.RecordBatch | None:
+        if self._window is None or self._window.num_rows == 0:
+            self._window = self._windows.next_window()
+        if self._window is None:
+            return None
+        chunk = self._window.slice(0, _CHUNK_ROWS)
+        self._window = self._window.slice(_CHUNK_ROWS)
+        return chunk
+
+
+def _outputs(transform: Transform, batch: pa.RecordBatch) -> tuple[list[Any], Exception | None]:
+    """Outputs of the rows before the first bad one, and its exception (DLV-7)."""
+    try:
+        return _one_per_row(transform, batch), None
+    except Exception as error:
+        if batch.num_rows == 1:
+            return [], error
+    rows: list[Any] = []
+    for i in range(batch.num_rows):
+        output, error_of_row = _outputs(transform, batch.slice(i, 1))
+        if error_of_row is not None:
+            return rows, error_of_row
+        rows += output
+    return rows, None
+
+
+def _one_per_row(transform: Transform, batch: pa.RecordBatch) -> list[Any]:
+    try:
+        result = transform(batch)
+    except StopIteration as error:
+        raise TransformError("transform raised StopIteration, which would have ended the data silently") from error
+    if not isinstance(result, Iterable) or isinstance(result, (Mapping, str, bytes, pa.RecordBatch, pa.Table)):
+        raise TransformError(f"transform must return one output per row in a list, got {type(result).__name__}")
+    rows = list(result)
+    if len(rows) != batch.num_rows:
+        raise TransformError(f"transform must return one output per row: got {len(rows)} for {batch.num_rows} rows")
+    return rows

@@ -1,0 +1,131 @@
+"""Access to one pinned version of a table: what is selected, and reads by selected row number.
+
+Only methods that lancedb's embedded and remote tables share are called (remote tables are untried). The key of
+a row is its offset in storage order: ``_rowoffset``, which scans and takes can both return, so that nothing
+here relies on the order in which rows come back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streaming.arguments import integer, known_columns
+from streaming.errors import ArgumentTypeError, FilterError, ReadError, VersionError
+from streaming.order import Positions
+
+_KEY = "_rowoffset"
+
+
+class Source:
+    """The selected rows of one pinned version.
+
+    Build it with `Source.open`; it never changes afterwards and never moves the caller's handle (DLV-12).
+
+    Attributes
+    ----------
+    name : str
+        Table name.
+    version : int
+        The pinned version.
+    rows : int
+        Selected rows (N).
+    fingerprint : str
+        Schema fingerprint (CKP-3).
+    """
+
+    def __init__(self, handle: Any, name: str, columns: Sequence[str], offsets: Positions | None) -> None:
+        self._handle = handle
+        self._columns = [*columns, _KEY]
+        self._offsets = offsets
+        self.name = name
+        self.version = int(handle.version)
+        self.rows = int(handle.count_rows()) if offsets is None else len(offsets)
+        self.fingerprint = fingerprint(handle.schema)
+
+    @classmethod
+    def open(cls, table: Any, version: int | str | None, columns: Sequence[str] | None, predicate: str | None) -> Source:
+        """Pin a version and select its rows; the only step that scans, and only with a predicate.
+
+        Raises
+        ------
+        VersionError, UnknownColumnError, FilterError
+            The version, a column or the predicate does not fit the table.
+        """
+        handle = _pin(table, version)
+        existing = handle.schema.names
+        if columns is not None:
+            known_columns("columns", columns, existing)
+        return cls(handle, table.name, existing if columns is None else columns, None if predicate is None else _select(handle, predicate))
+
+    def take(self, rows: Positions) -> pa.RecordBatch:
+        """Read these selected rows, distinct and in any order; the batch has them in the order given.
+
+        Raises
+        ------
+        ReadError
+            Other rows came back.
+        """
+        offsets = rows if self._offsets is None else self._offsets[rows]
+        ascending = np.argsort(offsets)
+        wanted = offsets[ascending]
+        table = self._handle.take_offsets(wanted.tolist()).select(self._columns).to_arrow().combine_chunks()
+        found = table.column(_KEY).to_numpy()
+        by_key = np.argsort(found)
+        if not np.array_equal(found[by_key], wanted):
+            raise ReadError(
+                f"a read of {len(wanted)} rows of {self.name!r} version {self.version} returned {len(found)} rows, or other ones"
+            )
+        index = np.empty_like(ascending)
+        index[ascending] = by_key
+        return table.drop_columns([_KEY]).take(index).combine_chunks().to_batches()[0]
+
+
+def check_table(table: object) -> None:
+    """Refuse what is not a synchronous lancedb table (ARG-2)."""
+    from lancedb.table import Table  # noqa: PLC0415  importing lancedb starts threads: only where a table exists already
+
+    if not isinstance(table, Table):
+        raise ArgumentTypeError(
+            f"table must be a lancedb table, as lancedb.connect(uri).open_table(name) returns it, got {type(table).__name__}", "table"
+        )
+
+
+def check_version(version: object) -> int | str | None:
+    """Return a version number or tag name (ARG-8)."""
+    return version if version is None or isinstance(version, str) else integer("version", version, 1)
+
+
+def fingerprint(schema: pa.Schema) -> str:
+    """SHA-256 over names, types and nullability of the top-level columns (CKP-3)."""
+    fields = [[field.name, str(field.type), field.nullable] for field in schema]
+    return hashlib.sha256(json.dumps(fields, separators=(",", ":")).encode()).hexdigest()
+
+
+def _pin(table: Any, version: int | str | None) -> Any:
+    """Open a second handle on the version; the caller's handle stays where it is."""
+    try:
+        if isinstance(version, str):
+            version = table.tags.get_version(version)
+        return table.branches.checkout(table.current_branch() or "main", int(table.version) if version is None else version)
+    except (RuntimeError, ValueError) as error:
+        raise VersionError(
+            f"version {version!r} of table {table.name!r} cannot be opened. If it was cleaned up, the rows of that run are gone: "
+            f"keep versions in use by a tag (table.tags.create). The engine says: {error}"
+        ) from error
+
+
+def _select(handle: Any, predicate: str) -> Positions:
+    """Offsets of the rows that pass the predicate, ascending (TRM-1): one scan."""
+    query = handle.search().where(predicate).select([_KEY])
+    try:
+        query.explain_plan()
+    except (RuntimeError, ValueError) as error:
+        raise FilterError(f"filter {predicate!r} is refused by the engine: {error}", "filter") from error
+    batches = [batch.column(0).to_numpy() for batch in query.to_batches()]
+    return np.sort(np.concatenate([np.empty(0, dtype=np.uint64), *batches]).astype(np.uint64))
