@@ -62,6 +62,8 @@ def run(scenario: dict[str, Any], system: System = MODEL) -> Bench:
             refused = None
         except ModelError as error:
             refused = error.code
+        except ScenarioFailure as failure:
+            raise ScenarioFailure(f"{where}: {failure}") from None
         expected = None if step.get("valid", True) else step["code"]
         if refused != expected:
             raise ScenarioFailure(f"{where}: refused with {refused}, expected {expected}")
@@ -111,7 +113,7 @@ def step_pull(bench: Bench, step: Step) -> None:
     for expected in step["rows"]:
         current, row = bench.system.pull(current)
         if row != expected:
-            raise ScenarioFailure(f"{step}: row {row} instead of {expected}")
+            raise ScenarioFailure(f"row {row} instead of {expected}")
     bench.loaders[step["pull"]] = current
 
 
@@ -119,7 +121,7 @@ def step_end(bench: Bench, step: Step) -> None:
     """``{"end": a}``: the next pull ends the pass."""
     current, row = bench.system.pull(started(bench, step["end"]))
     if row is not None or current.alive:
-        raise ScenarioFailure(f"{step}: row {row} instead of the end of the pass")
+        raise ScenarioFailure(f"row {row} instead of the end of the pass")
     bench.loaders[step["end"]] = current
 
 
@@ -128,17 +130,17 @@ def step_close(bench: Bench, step: Step) -> None:
     bench.loaders[step["close"]] = loader.close(bench.loaders[step["close"]])
 
 
-def check_values(step: Step, expected: dict[str, Any], seen: dict[str, Any]) -> None:
+def check_values(expected: dict[str, Any], seen: dict[str, Any]) -> None:
     """These keys have these values, types included: True is not 1."""
     for key, value in expected.items():
         if key not in seen or json.dumps(seen[key]) != json.dumps(value):
-            raise ScenarioFailure(f"{step}: {key} is {seen.get(key)} instead of {value}")
+            raise ScenarioFailure(f"{key} is {seen.get(key)} instead of {value}")
 
 
 def step_save(bench: Bench, step: Step) -> None:
     """``{"save": a, "as": s, "checks": {...}}``."""
     state = bench.system.save(bench.loaders[step["save"]])
-    check_values(step, step.get("checks", {}), state)
+    check_values(step.get("checks", {}), state)
     bench.states[step["as"]] = state
 
 
@@ -164,7 +166,7 @@ def step_rewind(bench: Bench, step: Step) -> None:
 def step_merge(bench: Bench, step: Step) -> None:
     """``{"merge": [s, ...], "as": m, "skew": ..., "checks": {...}}``."""
     merged = bench.system.merge([bench.states[name] for name in step["merge"]], step.get("skew", "refuse"))
-    check_values(step, step.get("checks", {}), merged)
+    check_values(step.get("checks", {}), merged)
     bench.states[step["as"]] = merged
 
 
@@ -177,7 +179,7 @@ def step_check(bench: Bench, step: Step) -> None:
         "samples_to_replay": loader.samples_to_replay(current),
         "epoch": current.cursor.epoch,
     }
-    check_values(step, {key: value for key, value in step.items() if key != "check"}, seen)
+    check_values({key: value for key, value in step.items() if key != "check"}, seen)
 
 
 def render(scenario: dict[str, Any]) -> str:
