@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import secrets
 from collections.abc import Sequence
 from typing import Final
 
@@ -50,6 +51,27 @@ def predicate(name: str, value: object) -> str | None:
     if not value.strip():
         raise ArgumentValueError(f"{name} must be a non-empty SQL predicate; pass None to select all rows", name)
     return value
+
+
+def seed(name: str, value: object, shuffle: bool, world_size: int) -> int | None:
+    """Return a seed, drawn where None was given and one rank shuffles; None without shuffle if not given (ARG-5)."""
+    if value is not None:
+        return integer(name, value, 0)
+    if not shuffle:
+        return None
+    if world_size > 1:
+        raise ArgumentValueError(f"{name} must be given with world_size={world_size}: each rank would draw another one", name)
+    return secrets.randbelow(MAX_INT64 + 1)
+
+
+def clump(name: str, value: object, shuffle: bool) -> int | None:
+    """Return a clump size, or None; without shuffle it would have no meaning (ARG-11)."""
+    if value is None:
+        return None
+    size = integer(name, value, 1)
+    if not shuffle:
+        raise ArgumentValueError(f"{name} only has a meaning with shuffle=True; pass None", name)
+    return size
 
 
 def function(name: str, value: object) -> None:

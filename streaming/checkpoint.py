@@ -156,14 +156,11 @@ def merge_state_dicts(states: Iterable[Mapping[str, Any]], *, skew: str = "refus
     if not saved:
         raise MergeCountError("no states to merge: pass one state per rank of the saving run")
     first = saved[0]
+    if any(one.world_size != len(saved) for one in saved):
+        sizes = sorted({one.world_size for one in saved})
+        raise MergeCountError(f"{len(saved)} states of runs with world_size {sizes}: pass one state per rank of the saving run")
     for other in saved[1:]:
         check_identity(other.identity, first.identity)
-        if other.world_size != first.world_size:
-            raise StateMismatchError(
-                f"the states come from different runs (world_size {first.world_size} and {other.world_size})", ["world_size"]
-            )
-    if len(saved) != first.world_size:
-        raise MergeCountError(f"{len(saved)} states of a run of {first.world_size} ranks: pass one state per rank of the saving run")
     if all(other.cursor == first.cursor for other in saved):
         return encode(first.identity, first.world_size, first.cursor)
     if skew == "refuse":

@@ -83,10 +83,9 @@ class RankSequence:
         if received < len(self._ragged):
             return Cursor(epoch, self._start.cycle, self._served_further(received))
         cycles, splits = divmod(received - len(self._ragged), self._topology.splits_per_rank)
-        served: list[int] = []
-        if splits:
-            for block in range(0, self._topology.num_splits, self._topology.splits_per_rank):
-                served.extend(range(block, block + splits))
+        # The first splits of every block; vectorised, because a state must be cheap with thousands of splits.
+        blocks = np.arange(self._topology.num_splits if splits else 0).reshape(-1, self._topology.splits_per_rank)
+        served = blocks[:, :splits].ravel().tolist()
         return Cursor(epoch, self._cycle + cycles, tuple(served))
 
     def _served_further(self, received: int) -> tuple[int, ...]:

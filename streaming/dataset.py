@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from streaming import arguments, checkpoint
 from streaming.checkpoint import Identity, State
 from streaming.cycle import Cursor, RankSequence
 from streaming.delivery import Delivery, watch
-from streaming.errors import ArgumentValueError, IteratorAliveError, PickleError, TooFewRowsError, WorkersError
+from streaming.errors import IteratorAliveError, PickleError, TooFewRowsError, WorkersError
 from streaming.order import Order
 from streaming.pipeline import WindowReader
 from streaming.rows import RowIterator, Transform
@@ -106,13 +105,13 @@ class StreamingDataset(IterableDataset[Any]):
         self._topology = resolve(num_splits, rank, world_size)
         shuffle = arguments.boolean("shuffle", shuffle)
         self._seed_drawn = shuffle and shuffle_seed is None
-        seed = _check_seed(shuffle, shuffle_seed, self._topology.world_size)
+        seed = arguments.seed("shuffle_seed", shuffle_seed, shuffle, self._topology.world_size)
         cursor = Cursor(arguments.integer("epoch", epoch, 0))
         version = check_version(version)
         self._version_given = version is not None
         self._columns = arguments.column_names("columns", columns)
         predicate = arguments.predicate("filter", filter)
-        clump = _check_clump(shuffle, shuffle_clump_size)
+        clump = arguments.clump("shuffle_clump_size", shuffle_clump_size, shuffle)
         arguments.function("transform", transform)
         self._transform = transform
         self._partial_cycle = arguments.choice("partial_cycle", partial_cycle, ("replay", "exact"))
@@ -350,10 +349,16 @@ class StreamingDataset(IterableDataset[Any]):
         self._epoch_asked_for = False
 
     def _refuse_if_alive(self, what: str) -> None:
+        # Nothing in this frame may refer to the iterator: whoever keeps the exception would keep it alive.
+        if self._iterator_alive():
+            raise IteratorAliveError(
+                f"{what} while an iterator of this dataset is alive: finish it, close() it, or drop every reference to it"
+            )
+
+    def _iterator_alive(self) -> bool:
+        """Whether an iterator may still deliver; one whose batch never arrived can only fail (DLV-4)."""
         iterator = self._iterator() if self._iterator is not None else None
-        # A batch that was handed out but never arrived leaves an iterator that can only fail.
-        if iterator is not None and iterator.alive and not self._delivery.in_flight:
-            raise IteratorAliveError(f"{what} while {iterator!r} is alive: finish it, close() it, or drop every reference to it")
+        return iterator is not None and iterator.alive and not self._delivery.in_flight
 
     def _source_of(self, saved: Identity, own: Identity) -> Source:
         """The source at the recorded version of this table (RES-2), where nothing else speaks against the state."""
@@ -371,24 +376,3 @@ def _data_identity(source: Source) -> dict[str, Any]:
         "selected_rows": source.rows,
         "schema_fingerprint": source.fingerprint,
     }
-
-
-def _check_seed(shuffle: bool, seed: int | None, world_size: int) -> int | None:
-    if seed is not None:
-        return arguments.integer("shuffle_seed", seed, 0)
-    if not shuffle:
-        return None
-    if world_size > 1:
-        raise ArgumentValueError(
-            f"shuffle_seed must be given with world_size={world_size}: each rank would draw another one", "shuffle_seed"
-        )
-    return secrets.randbelow(2**63)
-
-
-def _check_clump(shuffle: bool, clump: int | None) -> int | None:
-    if clump is None:
-        return None
-    size = arguments.integer("shuffle_clump_size", clump, 1)
-    if not shuffle:
-        raise ArgumentValueError("shuffle_clump_size only has a meaning with shuffle=True; pass None", "shuffle_clump_size")
-    return size

@@ -132,6 +132,8 @@ class Order:
             return
         clumps = -(-rows // size)
         self._permutation = Permutation(clumps, seed or 0, epoch)
+        if size == 1:
+            return
         # The sequence with the short last clump filled up: rows that it lacks, and where it begins and would end.
         lacking = clumps * size - rows
         start = int(self._permutation.inverse(np.array([clumps - 1], dtype=np.uint64))[0]) * size

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from streaming.arguments import integer
+from streaming.arguments import boolean, clump, integer
 from streaming.cycle import Cursor, RankSequence
 from streaming.errors import TooFewRowsError
 from streaming.order import Order
@@ -84,8 +84,9 @@ class Schedule:
         resolve(self.num_splits, 0, self.world_size)
         integer("batch_size", self.batch_size, 1)
         integer("epoch", self.epoch, 0)
-        if self.shuffle:
+        if boolean("shuffle", self.shuffle) or self.shuffle_seed is not None:
             integer("shuffle_seed", self.shuffle_seed, 0)
+        clump("shuffle_clump_size", self.shuffle_clump_size, self.shuffle)
         if self.rows < self.num_splits:
             raise TooFewRowsError(f"{self.rows} rows cannot fill num_splits={self.num_splits}")
         order = Order(self.rows, self.shuffle, self.shuffle_seed, self.epoch, self.shuffle_clump_size)

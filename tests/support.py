@@ -1,0 +1,127 @@
+"""What the tests share: small tables, and a twin that drives model and implementation side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import lancedb
+import pyarrow as pa
+
+from model import loader
+from model.errors import ModelError
+from model.loader import Settings
+from streaming import StreamingDataset, StreamingError
+
+# CKP-3, computed here by hand: the tests' tables have one nullable int64 column.
+FINGERPRINT = hashlib.sha256(b'[["id","int64",true]]').hexdigest()
+
+
+@cache
+def connection() -> Any:
+    return lancedb.connect("memory://")
+
+
+@cache
+def numbered_table(rows: int) -> Any:
+    """Table ``t<rows>``: the column id holds the row number; read only."""
+    return connection().create_table(f"t{rows}", pa.table({"id": pa.array(range(rows), pa.int64())}))
+
+
+def ids(rows: Any) -> list[int]:
+    return [row["id"] for row in rows]
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """The value of a call, or the code of its error, for either reading."""
+    try:
+        return call()
+    except (StreamingError, ModelError) as error:
+        return f"error {error.code}"
+
+
+def divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+ARGUMENTS = ("num_splits", "world_size", "rank", "shuffle", "shuffle_seed", "shuffle_clump_size", "partial_cycle")
+
+
+class Twin:
+    """One dataset and its model; every call is made on both, and both must agree on outcome and afterwards on place."""
+
+    def __init__(self, settings: Settings, epoch: int = 0) -> None:
+        arguments = {name: getattr(settings, name) for name in ARGUMENTS}
+        self.dataset = StreamingDataset(numbered_table(settings.rows), epoch=epoch, **arguments)
+        self.model = loader.open_loader(settings, epoch)
+        self._iterator: Any = None
+        self.check()
+
+    def check(self) -> None:
+        """Everything that can be observed without moving (CKP-1, CKP-2, CYC-5, EPO-7)."""
+        assert self.dataset.state_dict() == loader.save(self.model)
+        assert self.dataset.floor_state_dict() == loader.floor_state(self.model)
+        assert len(self.dataset) == loader.length(self.model)
+        assert self.dataset.samples_remaining == loader.remaining(self.model)
+        assert self.dataset.samples_to_replay == loader.samples_to_replay(self.model)
+        assert self.dataset.epoch == self.model.cursor.epoch
+
+    def pull(self) -> int | None:
+        """One row, from a new iterator if none is alive; None at the end of the pass."""
+        if self._iterator is None:
+            self.model = loader.start(self.model)
+            self._iterator = iter(self.dataset)
+            self.check()
+        self.model, expected = loader.pull(self.model)
+        row = next(self._iterator, None)
+        assert (None if row is None else row["id"]) == expected
+        if expected is None:
+            self._iterator = None
+        self.check()
+        return expected
+
+    def pull_all(self) -> list[int]:
+        rows = []
+        while (row := self.pull()) is not None:
+            rows.append(row)
+        return rows
+
+    def close(self) -> None:
+        self._iterator = None
+        self.model = loader.close(self.model)
+        self.check()
+
+    def second_iterator(self) -> Any:
+        """Ask for another iterator; taken as the current one where it is allowed."""
+        expected = outcome(lambda: loader.start(self.model))
+        actual = outcome(lambda: iter(self.dataset))
+        if isinstance(expected, str):
+            assert actual == expected
+            return expected
+        assert not isinstance(actual, str), actual
+        self.model, self._iterator = expected, actual
+        self.check()
+        return None
+
+    def change(self, name: str, *arguments: Any) -> str | None:
+        """``load_state_dict``, ``set_epoch`` or ``rewind``; returns the code of a refusal."""
+        before = json.dumps(arguments)
+        expected = outcome(lambda: getattr(loader, {"load_state_dict": "load"}.get(name, name))(self.model, *arguments))
+        actual = outcome(lambda: getattr(self.dataset, name)(*arguments))
+        assert json.dumps(arguments) == before, "the argument was changed (RES-5)"
+        if isinstance(expected, str):
+            assert actual == expected
+        else:
+            assert actual is None
+            self.model = expected
+        self.check()
+        return actual
+
+
+def settings(rows: int, **arguments: Any) -> Settings:
+    """Model settings for the numbered table."""
+    arguments = {"shuffle_seed": 1 if arguments.get("shuffle", True) else None, **arguments}
+    return Settings(rows=rows, table_name=f"t{rows}", schema_fingerprint=FINGERPRINT, **arguments)

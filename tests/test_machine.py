@@ -1,0 +1,155 @@
+"""Every order of calls on model and implementation, drawn by a state machine with bundles of checkpoints, old ones included.
+
+Rules: open with any rank and world size, pull, exhaust, close, second iterator, save, load (any checkpoint ever saved,
+also edited), set_epoch, rewind, merge. The twin asserts agreement after each (tests/support.py).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, precondition, rule
+
+from model import checkpoint as model_checkpoint
+from streaming import merge_state_dicts
+from tests.support import Twin, divisors, outcome, settings
+
+EDITS = st.sampled_from(
+    [
+        {"schema_version": 2},
+        {"schema_version": "1"},
+        {"num_splits": 5},
+        {"shuffle": False, "shuffle_clump_size": None},
+        {"shuffle_seed": 123},
+        {"shuffle_seed": None},
+        {"shuffle_clump_size": 3},
+        {"shuffle_clump_size": 0},
+        {"order_version": 2},
+        {"filter": "id > 3"},
+        {"table_name": "other"},
+        {"schema_fingerprint": "f" * 64},
+        {"selected_rows": 1000},
+        {"selected_rows": 0},
+        {"world_size": 1},
+        {"world_size": 0},
+        {"world_size": 5},
+        {"world_size": True},
+        {"epoch": -1},
+        {"epoch": 2**63},
+        {"epoch": 3},
+        {"epoch": 1.0},
+        {"samples_consumed_per_split": []},
+        {"samples_consumed_per_split": None},
+        {"samples_consumed_per_split": [0, 0, 0, 0, 0, 1]},
+        {"samples_consumed_per_split": [2] * 6},
+        {"samples_consumed_per_split": [99] * 6},
+        {"samples_consumed_per_split": [-1] * 6},
+        {"samples_consumed_per_split": ["0"] * 6},
+        {"partial_cycle_splits": [0, 1, 2, 3, 4, 5]},
+        {"partial_cycle_splits": [1]},
+        {"partial_cycle_splits": [0, 3]},
+        {"partial_cycle_splits": [3, 0]},
+        {"partial_cycle_splits": [0, 2, 4]},
+        {"partial_cycle_splits": [6]},
+        {"partial_cycle_splits": "[]"},
+        {"rank": 0},
+    ]
+)
+PLACE = ("epoch", "samples_consumed_per_split", "partial_cycle_splits")
+
+
+class Calls(RuleBasedStateMachine):
+    checkpoints: Bundle[Any] = Bundle("checkpoints")
+
+    @initialize(rows=st.integers(6, 40), shuffle=st.booleans(), seed=st.integers(0, 2**63 - 1), clump=st.none() | st.integers(1, 7))
+    def data(self, rows: int, shuffle: bool, seed: int, clump: int | None) -> None:
+        self.common = {"rows": rows, "num_splits": 6, "shuffle": shuffle}
+        self.common["shuffle_seed"] = seed if shuffle else None
+        self.common["shuffle_clump_size"] = clump if shuffle else None
+        self.originals: list[tuple[Any, Any]] = []
+        self.open(1, 0, "replay", 0)
+
+    @rule(
+        world_size=st.sampled_from(divisors(6)),
+        rank=st.integers(0, 5),
+        policy=st.sampled_from(["replay", "exact"]),
+        epoch=st.integers(0, 3),
+    )
+    def open(self, world_size: int, rank: int, policy: str, epoch: int) -> None:
+        self.twin = Twin(settings(**self.common, world_size=world_size, rank=rank % world_size, partial_cycle=policy), epoch)
+
+    @rule(count=st.integers(1, 9))
+    def pull(self, count: int) -> None:
+        for _ in range(count):
+            if self.twin.pull() is None:
+                break
+
+    @rule()
+    def exhaust(self) -> None:
+        self.twin.pull_all()
+
+    @rule()
+    def close(self) -> None:
+        self.twin.close()
+
+    @rule()
+    def second_iterator(self) -> None:
+        self.twin.second_iterator()
+
+    @rule(target=checkpoints)
+    def save(self) -> Any:
+        return self.remember(self.twin.dataset.state_dict())
+
+    @rule(target=checkpoints)
+    def save_floor(self) -> Any:
+        return self.remember(self.twin.dataset.floor_state_dict())
+
+    def remember(self, state: Any) -> Any:
+        self.originals.append((state, copy.deepcopy(state)))
+        return state
+
+    @rule(state=checkpoints)
+    def load(self, state: Any) -> None:
+        self.twin.change("load_state_dict", state)
+
+    @rule(state=checkpoints, edit=EDITS)
+    def load_edited(self, state: Any, edit: dict[str, Any]) -> None:
+        note(str(self.twin.change("load_state_dict", {**state, **edit})))
+
+    @rule(state=checkpoints, data=st.data())
+    def load_without_a_key(self, state: Any, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(state)))
+        self.twin.change("load_state_dict", {k: v for k, v in state.items() if k != key})
+
+    @rule(state=st.sampled_from([{}, [], None, 3, "state"]))
+    def load_nonsense(self, state: Any) -> None:
+        self.twin.change("load_state_dict", state)
+
+    @rule(epoch=st.integers(-1, 4))
+    def set_epoch(self, epoch: int) -> None:
+        self.twin.change("set_epoch", epoch)
+
+    @rule()
+    def rewind(self) -> None:
+        self.twin.change("rewind")
+
+    @precondition(lambda self: len(self.originals) > 0)
+    @rule(data=st.data(), first=checkpoints, skew=st.sampled_from(["refuse", "replay"]))
+    def merge(self, data: st.DataObject, first: Any, skew: str) -> None:
+        others = data.draw(st.lists(st.sampled_from([state for state, _ in self.originals]), max_size=first["world_size"]))
+        states = [first, *others]
+        if data.draw(st.booleans()):
+            states = [{**first, **{key: state[key] for key in PLACE}} for state in states]
+        expected = outcome(lambda: model_checkpoint.merge(states, skew))
+        assert outcome(lambda: merge_state_dicts(states, skew=skew)) == expected
+
+    def teardown(self) -> None:
+        """States never change after they were returned (CKP-1)."""
+        for state, original in getattr(self, "originals", []):
+            assert state == original
+
+
+TestCalls = Calls.TestCase
