@@ -1,0 +1,308 @@
+"""States: form, schema, containers, identity, versions (spec/checkpoint.md). Form and merging are also drawn by tests/test_machine.py."""
+
+from __future__ import annotations
+
+import collections
+import io
+import itertools
+import json
+import logging
+import pickle
+import types
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import lancedb
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from streaming import StreamingDataset, errors, merge_state_dicts
+from streaming.errors import MalformedStateError, PartialCycleError, StateMismatchError, StreamingError, VersionError
+from tests.support import FINGERPRINT, connection, ids, numbered_table
+
+SCHEMA = json.loads((Path(__file__).parents[1] / "spec" / "state.schema.json").read_text())
+KEYS = ["samples_consumed_per_split", "partial_cycle_splits"]
+
+
+def make(**arguments: Any) -> StreamingDataset:
+    return StreamingDataset(numbered_table(24), **{"num_splits": 4, "shuffle_seed": 1, **arguments})
+
+
+def saved(rows: int = 6, **arguments: Any) -> dict[str, Any]:
+    dataset = make(**arguments)
+    iterator = iter(dataset)
+    for _ in range(rows):
+        next(iterator)
+    return dataset.state_dict()
+
+
+def test_the_state_has_the_keys_of_the_schema_at_every_moment() -> None:
+    dataset = make(filter="id >= 0", shuffle_clump_size=2)
+    moments = [dataset.state_dict()]
+    for _ in dataset:
+        moments.append(dataset.state_dict())
+    moments += [dataset.state_dict(), dataset.floor_state_dict(), make(shuffle=False, shuffle_seed=None).state_dict()]
+    for state in moments:
+        jsonschema.validate(state, SCHEMA)
+        assert list(state) == list(moments[0])
+        assert set(state) == set(SCHEMA["properties"]) == set(SCHEMA["required"])
+        assert json.loads(json.dumps(state)) == state
+        assert [type(value) for value in state.values() if not isinstance(value, (int, str, bool, list, type(None)))] == []
+    assert moments[0]["schema_fingerprint"] == FINGERPRINT
+    assert (moments[0]["table_name"], moments[0]["table_version"], moments[0]["selected_rows"]) == ("t24", 1, 24)
+
+
+def test_a_state_is_a_copy_that_never_changes() -> None:
+    dataset = make()
+    iterator = iter(dataset)
+    next(iterator)
+    state = dataset.state_dict()
+    frozen = json.dumps(state)
+    state_again = dataset.state_dict()
+    state_again["samples_consumed_per_split"][0] = 99
+    state_again["partial_cycle_splits"].append(3)
+    next(iterator)
+    assert json.dumps(state) == frozen
+    assert dataset.state_dict()["samples_consumed_per_split"] == [0, 0, 0, 0]
+    assert dataset.state_dict()["partial_cycle_splits"] == [0, 1]
+
+
+def through_torch(state: Any) -> Any:
+    buffer = io.BytesIO()
+    torch.save({"dataset": state}, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)["dataset"]
+
+
+class Listish(collections.UserList):  # type: ignore[type-arg]
+    """Stands for the list classes of configuration libraries."""
+
+
+def integers(convert: Any) -> Any:
+    return lambda state: {k: convert(v) if isinstance(v, int) and not isinstance(v, bool) else v for k, v in state.items()}
+
+
+def lists(convert: Any) -> Any:
+    return lambda state: {k: convert(v) if isinstance(v, list) else v for k, v in state.items()}
+
+
+CONTAINERS = {
+    "json": lambda s: json.loads(json.dumps(s)),
+    "pickle": lambda s: pickle.loads(pickle.dumps(s)),
+    "torch": through_torch,
+    "ordered": collections.OrderedDict,
+    "mapping": types.MappingProxyType,
+    "numpy ints": integers(np.int64),
+    "0-d arrays": integers(np.array),
+    "0-d tensors": integers(torch.tensor),
+    "tuples": lists(tuple),
+    "list classes": lists(Listish),
+    "arrays": lists(lambda v: np.array(v, dtype=np.int32)),
+    "tensors": lists(lambda v: torch.tensor(v, dtype=torch.int64)),
+    "lists of tensors": lists(lambda v: [torch.tensor(i) for i in v]),
+    "numpy bools": lambda s: {**s, "shuffle": np.bool_(s["shuffle"])},
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_round_trips_continue_alike(name: str) -> None:
+    state = saved()
+    expected = make()
+    expected.load_state_dict(state)
+    dataset = make()
+    dataset.load_state_dict(CONTAINERS[name](state))
+    assert dataset.state_dict() == expected.state_dict()
+    assert ids(dataset) == ids(expected)
+    assert merge_state_dicts([CONTAINERS[name](state)]) == state
+
+
+BAD = [1.0, True, None, "1", -1, 2**63, [1], {}, np.float64(2), np.bool_(True), torch.tensor(1.5), torch.tensor(True), b"1", float("nan")]
+
+
+@pytest.mark.parametrize("key", [k for k, v in SCHEMA["properties"].items() if k not in KEYS and v.get("type") == "integer"])
+@pytest.mark.parametrize("value", BAD, ids=repr)
+def test_malformed_integers_are_named(key: str, value: Any) -> None:
+    dataset = make()
+    with pytest.raises(MalformedStateError, match=key):
+        dataset.load_state_dict({**saved(), key: value})
+    assert dataset.state_dict() == make().state_dict()
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize(
+    "value", [None, 1, "0123", b"0123", {}, {0, 1}, [0.0] * 4, [None] * 4, [[0]] * 4, np.zeros((2, 2), int), torch.tensor(3)], ids=repr
+)
+def test_malformed_lists_are_named(key: str, value: Any) -> None:
+    with pytest.raises(MalformedStateError, match=key):
+        make().load_state_dict({**saved(), key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("shuffle", 1), ("shuffle", "True"), ("filter", 3), ("table_name", None), ("schema_fingerprint", 5), ("shuffle_seed", 0.5)],
+)
+def test_other_malformed_values_are_named(key: str, value: Any) -> None:
+    with pytest.raises(MalformedStateError, match=key):
+        make().load_state_dict({**saved(), key: value})
+
+
+@pytest.mark.parametrize(
+    ("other", "fields"),
+    [
+        ({"num_splits": 8}, ("num_splits",)),
+        ({"shuffle_seed": 2}, ("shuffle_seed",)),
+        ({"shuffle": False}, ("shuffle",)),
+        ({"shuffle_clump_size": 2}, ("shuffle_clump_size",)),
+        ({"filter": "id >= 0"}, ("filter",)),
+        ({"filter": "id > 3", "shuffle_seed": 3}, ("shuffle_seed", "filter", "selected_rows")),
+    ],
+)
+def test_other_settings_are_refused_by_name(other: dict[str, Any], fields: tuple[str, ...]) -> None:
+    dataset = make(**other)
+    iterator = iter(dataset)
+    next(iterator)
+    iterator.close()
+    before = dataset.state_dict()
+    state = saved()
+    with pytest.raises(StateMismatchError) as refused:
+        dataset.load_state_dict(state)
+    assert set(refused.value.fields) == set(fields)
+    for name in fields:
+        assert name in str(refused.value)
+        assert repr(state[name]) in str(refused.value)
+    assert dataset.state_dict() == before
+
+
+def test_another_table_is_refused() -> None:
+    other = connection().create_table("other", pa.table({"id": range(24)}))
+    wider = connection().create_table("wider", pa.table({"id": range(24), "x": range(24)}))
+    for table, fields in (
+        (other, {"table_name"}),
+        (wider, {"table_name", "schema_fingerprint"}),
+        (numbered_table(23), {"table_name", "selected_rows"}),
+    ):
+        with pytest.raises(StateMismatchError) as refused:
+            StreamingDataset(table, num_splits=4, shuffle_seed=1).load_state_dict(saved())
+        assert set(refused.value.fields) == fields
+
+
+def test_what_may_differ() -> None:
+    """World size, rank, policy at a boundary, transform and columns are not identity."""
+    state = saved(8)
+    dataset = make(
+        world_size=2, rank=1, partial_cycle="exact", transform=lambda b: b.column(0).to_pylist(), columns=["id"], read_ahead_bytes=1
+    )
+    dataset.load_state_dict(state)
+    expected = make(world_size=2, rank=1)
+    expected.load_state_dict(state)
+    assert list(dataset) == ids(expected)
+
+
+def test_a_drawn_seed_gives_way_to_the_states() -> None:
+    first = StreamingDataset(numbered_table(24), num_splits=4)
+    rows = [row["id"] for row in itertools.islice(first, 9)]
+    state = first.state_dict()
+    second = StreamingDataset(numbered_table(24), num_splits=4, partial_cycle="exact")
+    second.load_state_dict(state)
+    assert second.shuffle_seed == first.shuffle_seed
+    assert sorted(rows + ids(second)) == list(range(24))
+    with pytest.raises(StateMismatchError):
+        make().load_state_dict(state)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Any:
+    return lancedb.connect(tmp_path).create_table("t", pa.table({"id": range(12)}))
+
+
+def test_a_grown_table_is_reopened_at_the_recorded_version(table: Any, caplog: pytest.LogCaptureFixture) -> None:
+    first = StreamingDataset(table, num_splits=3, shuffle_seed=1)
+    rows = [row["id"] for row in itertools.islice(first, 6)]
+    state = first.state_dict()
+    table.add(pa.table({"id": range(100, 160)}))
+    table.delete("id < 3")
+    second = StreamingDataset(table, num_splits=3, shuffle_seed=1)
+    assert (len(second), second.version) == (69, 3)
+    with caplog.at_level(logging.INFO, "streaming"):
+        second.load_state_dict(state)
+    assert (len(second), second.version) == (12, 1)
+    assert len(caplog.records) == 1
+    assert second.state_dict() == state
+    assert sorted(rows + ids(second)) == list(range(12))
+    assert table.version == 3
+
+
+def test_versions_that_speak_against_the_state(table: Any) -> None:
+    state = StreamingDataset(table, num_splits=3, shuffle_seed=1).state_dict()
+    table.add(pa.table({"id": range(100, 160)}))
+    explicit = StreamingDataset(table, num_splits=3, shuffle_seed=1, version=2)
+    with pytest.raises(StateMismatchError) as refused:
+        explicit.load_state_dict(state)
+    assert set(refused.value.fields) == {"table_version", "selected_rows"}
+    dataset = StreamingDataset(table, num_splits=3, shuffle_seed=1)
+    before = dataset.state_dict()
+    for edit in ({"selected_rows": 13}, {"schema_fingerprint": "0" * 64}):
+        with pytest.raises(StateMismatchError) as refused:
+            dataset.load_state_dict({**state, **edit})
+        assert set(refused.value.fields) == set(edit)
+    with pytest.raises(VersionError, match="tag"):
+        dataset.load_state_dict({**state, "table_version": 77})
+    assert dataset.state_dict() == before
+    assert len(ids(dataset)) == 72
+
+
+@pytest.mark.filterwarnings("ignore:optimize")
+def test_a_version_that_was_cleaned_up_is_a_clear_error(tmp_path: Path) -> None:
+    table = lancedb.connect(tmp_path).create_table("t", pa.table({"id": range(12)}))
+    state = StreamingDataset(table, num_splits=3, shuffle_seed=1).state_dict()
+    table.add(pa.table({"id": range(12, 24)}))
+    table.optimize(cleanup_older_than=timedelta(0))
+    with pytest.raises(VersionError, match="cleaned up") as refused:
+        StreamingDataset(table, num_splits=3, shuffle_seed=1).load_state_dict(state)
+    assert refused.value.code == "data.version"
+
+
+def test_another_epoch_is_adopted_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    dataset = make(epoch=4)
+    with caplog.at_level(logging.INFO, "streaming"):
+        dataset.load_state_dict(saved(epoch=7))
+    assert dataset.epoch == 7
+    assert [record.getMessage() for record in caplog.records] == ["the state's epoch 7 replaces epoch 4"]
+
+
+def test_exact_is_refused_with_the_remedy() -> None:
+    state = saved(9, num_splits=4)
+    dataset = make(num_splits=4, world_size=2, rank=0, partial_cycle="exact")
+    with pytest.raises(PartialCycleError, match='partial_cycle="replay"'):
+        dataset.load_state_dict(state)
+
+
+def test_merging_copies() -> None:
+    state = saved()
+    merged = merge_state_dicts([state])
+    assert merged == state
+    merged["partial_cycle_splits"].append(3)
+    assert merged != state
+    assert StreamingDataset.merge_state_dicts(iter([state])) == state
+    for bad in ([3], [{}], [None]):
+        with pytest.raises(MalformedStateError):
+            merge_state_dicts(bad)
+    for skew in (None, "drop"):
+        with pytest.raises(StreamingError) as refused:
+            merge_state_dicts([state], skew=skew)
+        assert refused.value.argument == "skew"
+
+
+def test_every_error_code_of_the_spec_has_a_class_and_the_other_way_round() -> None:
+    text = (Path(__file__).parents[1] / "spec" / "errors.md").read_text()
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
+    spec = {(row[1].strip(" `"), row[2].strip(), row[3].strip(" `")) for row in rows}
+    classes = [getattr(errors, name) for name in errors.__all__ if name != "StreamingError"]
+    builtin = (TypeError, ValueError, RuntimeError)
+    assert {(c.code, next(b for b in builtin if issubclass(c, b)).__name__, c.__name__) for c in classes} == spec
+    for kind in classes:
+        assert str(kind("a message alone")) == "a message alone"

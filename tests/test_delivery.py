@@ -1,0 +1,410 @@
+"""What counts as received, under bare iteration and a plain DataLoader; failures, interrupts, the lease (spec/delivery.md)."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, IterableDataset
+
+from streaming import StreamingDataset
+from streaming.errors import IteratorAliveError, IteratorFailedError, TransformError, WorkersError
+from tests.support import connection, ids, numbered_table
+
+ROWS = 24
+
+
+class Boom(Exception):
+    """A failure of user code."""
+
+
+def make(**arguments: Any) -> StreamingDataset:
+    return StreamingDataset(numbered_table(ROWS), **{"num_splits": 4, "shuffle": False, **arguments})
+
+
+SEQUENCE = ids(make())
+
+
+def column(batch: pa.RecordBatch) -> list[int]:
+    values: list[int] = batch.column(0).to_pylist()
+    return values
+
+
+def raising(error: BaseException, bad: int) -> Callable[[pa.RecordBatch], list[int]]:
+    """A transform that fails on the row with this number, while ``armed`` holds anything."""
+
+    def transform(batch: pa.RecordBatch) -> list[int]:
+        if transform.armed and bad in column(batch):  # type: ignore[attr-defined]
+            raise error
+        return column(batch)
+
+    transform.armed = [True]  # type: ignore[attr-defined]
+    return transform
+
+
+def received(dataset: StreamingDataset) -> int:
+    return len(dataset) - dataset.samples_remaining
+
+
+def live_readers() -> int:
+    return sum(thread.name.startswith("streaming-read") for thread in threading.enumerate())
+
+
+# ---- failures
+
+
+@pytest.mark.parametrize("bad", range(ROWS))
+@pytest.mark.parametrize(
+    "error", [Boom("x"), KeyboardInterrupt(), SystemExit(3), GeneratorExit(), StopIteration(), TypeError("not iterable")], ids=repr
+)
+def test_a_failing_transform_ends_the_pass_and_loses_nothing(bad: int, error: BaseException) -> None:
+    transform = raising(error, bad)
+    dataset = make(transform=transform)
+    iterator = iter(dataset)
+    rows = []
+    with pytest.raises(TransformError if isinstance(error, StopIteration) else type(error)) as failure:
+        while True:
+            rows.append(next(iterator))
+    if isinstance(error, Exception):
+        assert rows == SEQUENCE[: SEQUENCE.index(bad)], "every row before the bad one arrives (DLV-7)"
+    assert received(dataset) == len(rows)
+    for _ in range(2):
+        with pytest.raises(IteratorFailedError):
+            next(iterator)
+    transform.armed.clear()  # type: ignore[attr-defined]
+    assert rows + list(dataset) == SEQUENCE, "a new iterator continues, though the exception and the old iterator are kept (DLV-4, DLV-6)"
+    del failure
+
+
+@pytest.mark.parametrize("batch_size", range(1, 8))
+@pytest.mark.parametrize("bad", range(0, ROWS, 5))
+def test_a_failing_transform_under_a_dataloader(batch_size: int, bad: int) -> None:
+    transform = raising(Boom(), bad)
+    dataset = make(transform=transform)
+    batches = iter(DataLoader(dataset, batch_size=batch_size, collate_fn=list))
+    rows: list[int] = []
+    with pytest.raises(Boom):
+        for batch in batches:
+            rows += batch
+    assert rows == SEQUENCE[: SEQUENCE.index(bad) // batch_size * batch_size]
+    assert received(dataset) == len(rows)
+    with pytest.raises(IteratorFailedError):
+        next(batches)
+    assert received(dataset) == len(rows)
+    transform.armed.clear()  # type: ignore[attr-defined]
+    rows += itertools.chain.from_iterable(DataLoader(dataset, batch_size=3, collate_fn=list))
+    assert rows == SEQUENCE
+
+
+@given(
+    batch_size=st.integers(1, 9),
+    bad=st.integers(0, ROWS - 1),
+    error=st.sampled_from([Boom, KeyboardInterrupt, SystemExit, StopIteration]),
+    keep=st.booleans(),
+    resume=st.integers(1, 9),
+)
+def test_a_failing_collate_fn_loses_nothing(batch_size: int, bad: int, error: type[BaseException], keep: bool, resume: int) -> None:
+    """Not the rows of the batch that never arrived, not by going on with the same iterator, not by keeping it and its exception."""
+    armed = [True]
+
+    def collate(rows: list[dict[str, int]]) -> list[int]:
+        if armed and bad in ids(rows):
+            raise error
+        return ids(rows)
+
+    dataset = make()
+    batches = iter(DataLoader(dataset, batch_size=batch_size, collate_fn=collate))
+    rows: list[int] = []
+    failure = None
+    try:
+        for batch in batches:
+            rows += batch
+    except BaseException as caught:
+        assert isinstance(caught, error)
+        failure = caught
+    assert rows == SEQUENCE[: SEQUENCE.index(bad) // batch_size * batch_size]
+    state = dataset.state_dict()
+    assert received(dataset) == len(rows)
+    armed.clear()
+    if len(rows) + batch_size < ROWS:
+        with pytest.raises(IteratorFailedError):
+            next(batches)
+    assert dataset.state_dict() == state
+    if not keep:
+        del batches, failure
+    fresh = make(partial_cycle="exact")
+    fresh.load_state_dict(state)
+    for continued in (dataset, fresh):
+        rest = list(itertools.chain.from_iterable(DataLoader(continued, batch_size=resume, collate_fn=ids)))
+        assert rows + rest == SEQUENCE
+
+
+def test_an_iterator_that_was_overtaken_is_over() -> None:
+    """Its batch was in flight when a newer one took over: it must not deliver it after all."""
+    dataset = make()
+    newer: list[Any] = []
+
+    def collate(rows: Any) -> Any:
+        newer.append(iter(dataset))
+        return rows
+
+    with pytest.raises(IteratorFailedError, match="replaced"):
+        next(iter(DataLoader(dataset, batch_size=4, collate_fn=collate)))
+    assert ids(newer[0]) == SEQUENCE
+
+
+def test_interrupted_between_two_rows_of_a_batch() -> None:
+    """Ctrl-C in torch's own loop, mid-batch: going on with the same iterator must not lose the rows before."""
+    dataset = make()
+    loader = DataLoader(dataset, batch_size=4, collate_fn=ids)
+    batches = iter(loader)
+    rows = next(batches)
+    fetch = batches._dataset_fetcher  # type: ignore[attr-defined]
+    assert [next(fetch.dataset_iter)["id"] for _ in range(2)] == SEQUENCE[4:6]
+    assert received(dataset) == 4
+    with pytest.raises(IteratorFailedError):
+        next(batches)
+    assert received(dataset) == 4
+    assert rows + ids(dataset) == SEQUENCE
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        lambda b: b,
+        lambda b: b.to_pydict(),
+        lambda b: "x" * b.num_rows,
+        lambda b: b"x" * b.num_rows,
+        lambda b: None,
+        lambda b: 3,
+        lambda b: column(b)[1:],
+        lambda b: [*column(b), 1],
+        pa.table,
+    ],
+    ids=["batch", "dict", "str", "bytes", "none", "int", "short", "long", "table"],
+)
+def test_a_transform_that_breaks_its_contract(result: Any) -> None:
+    dataset = make(transform=result)
+    with pytest.raises(TransformError, match="one output per row"):
+        next(iter(dataset))
+    assert received(dataset) == 0
+
+
+@pytest.mark.parametrize("convert", [tuple, iter, torch.tensor, lambda v: (x for x in v)], ids=["tuple", "iterator", "tensor", "generator"])
+def test_transforms_may_return_any_iterable(convert: Any) -> None:
+    assert [int(row) for row in make(transform=lambda b: convert(column(b)))] == SEQUENCE
+
+
+def test_a_transform_sees_consecutive_rows_in_order() -> None:
+    seen: list[int] = []
+    dataset = StreamingDataset(numbered_table(1000), num_splits=4, shuffle_seed=1, transform=lambda b: seen.extend(column(b)) or column(b))  # type: ignore[func-returns-value]
+    rows = list(dataset)
+    assert seen == rows
+    assert len(set(rows)) == 1000
+
+
+def test_a_failing_read_ends_the_pass() -> None:
+    dataset = make(num_splits=1)
+    take = dataset._source.take
+
+    def failing(rows: Any) -> Any:
+        if rows[0] >= 16:
+            raise OSError("storage is gone")
+        return take(rows)
+
+    dataset._source.take = failing  # type: ignore[method-assign]
+    rows = []
+    with pytest.raises(OSError, match="storage is gone"):
+        for row in dataset:
+            rows.append(row["id"])
+    assert rows == SEQUENCE_OF_ONE_SPLIT[:16]
+    dataset._source.take = take  # type: ignore[method-assign]
+    assert rows + ids(dataset) == SEQUENCE_OF_ONE_SPLIT
+
+
+SEQUENCE_OF_ONE_SPLIT = list(range(ROWS))
+
+
+# ---- a plain DataLoader
+
+
+@pytest.mark.parametrize("batch_size", [None, *range(1, 26)])
+def test_the_same_batches_as_torch_would_make(batch_size: int | None) -> None:
+    table = connection().create_table(
+        "typed", pa.table({"i": range(ROWS), "x": [i / 2 for i in range(ROWS)], "s": [str(i) for i in range(ROWS)]}), mode="overwrite"
+    )
+    arguments = {"num_splits": 4, "shuffle_seed": 3}
+    rows = list(StreamingDataset(table, **arguments))
+
+    class Plain(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return iter(rows)
+
+    ours = list(DataLoader(StreamingDataset(table, **arguments), batch_size=batch_size))
+    for batch, expected in itertools.zip_longest(ours, DataLoader(Plain(), batch_size=batch_size)):
+        assert repr(batch) == repr(expected)
+
+
+@pytest.mark.parametrize("batch_size", range(1, 26))
+def test_a_dropped_tail_counts_with_the_end(batch_size: int) -> None:
+    """DLV-2: with drop_last the epoch ends, and the next pass is the next epoch, not the tail again and for ever."""
+    dataset = make()
+    loader = DataLoader(dataset, batch_size=batch_size, drop_last=True, collate_fn=ids)
+    for epoch in range(3):
+        rows = []
+        for batch in loader:
+            rows += batch
+            assert received(dataset) == len(rows)
+        assert rows == SEQUENCE[: ROWS // batch_size * batch_size]
+        assert dataset.epoch == epoch
+        assert received(dataset) == ROWS
+
+
+@pytest.mark.parametrize("batch_size", range(1, 9))
+@pytest.mark.parametrize("stop", range(6))
+def test_a_break_keeps_the_delivered_batches_only(batch_size: int, stop: int) -> None:
+    dataset = make()
+    rows: list[int] = []
+    for batch in itertools.islice(DataLoader(dataset, batch_size=batch_size, collate_fn=ids), stop):
+        rows += batch
+    assert received(dataset) == len(rows) == min(stop * batch_size, ROWS)
+    rest = list(itertools.chain.from_iterable(DataLoader(dataset, batch_size=5, collate_fn=ids)))
+    assert rest == SEQUENCE[len(rows) :] or (len(rows) == ROWS and rest == SEQUENCE and dataset.epoch == 1)
+
+
+def test_the_state_inside_collate_fn_and_from_another_thread() -> None:
+    """Only what was handed over counts (DLV-8, scenario 11)."""
+    dataset = make()
+    inside: list[int] = []
+
+    def collate(rows: Any) -> Any:
+        thread = threading.Thread(target=lambda: inside.append(received(dataset)))
+        thread.start()
+        thread.join()
+        inside.append(received(dataset))
+        assert dataset.state_dict()["partial_cycle_splits"] == [0, 1, 2, 3][: received(dataset) % 4]
+        return rows
+
+    list(DataLoader(dataset, batch_size=6, collate_fn=collate))
+    assert inside == [0, 0, 6, 6, 12, 12, 18, 18]
+
+
+def test_wrapped_datasets_count_rows_as_they_are_taken() -> None:
+    """DLV-3: through a wrapper batches are not ours to count; nothing breaks, and nothing is counted twice."""
+    dataset = make()
+
+    class Wrapper(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            for row in dataset:
+                if row["id"] % 2:
+                    yield row
+
+    batches = iter(DataLoader(Wrapper(), batch_size=3, collate_fn=ids))
+    rows = next(batches)
+    assert rows == [i for i in SEQUENCE if i % 2][:3]
+    assert received(dataset) == SEQUENCE.index(rows[-1]) + 1
+
+
+def test_a_torch_without_the_known_shape_counts_rows_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = torch.utils.data.dataloader._SingleProcessDataLoaderIter
+    monkeypatch.setattr(torch.utils.data.dataloader, known.__name__, type("_Renamed", (known,), {}))
+    dataset = make()
+    batches = iter(DataLoader(dataset, batch_size=5, collate_fn=ids))
+    next(batches)
+    assert received(dataset) == 5
+    assert [row for batch in batches for row in batch] == SEQUENCE[5:]
+
+
+def test_workers_are_refused_at_the_first_row() -> None:
+    """A fork before the error is torch's doing; Lance is not touched in the child."""
+    with pytest.raises(WorkersError, match="num_workers=0"):
+        next(iter(DataLoader(make(), batch_size=2, num_workers=1)))
+
+
+# ---- one iterator
+
+
+def test_one_iterator_at_a_time() -> None:
+    dataset = make()
+    first = iter(dataset)
+    for call in (lambda: iter(dataset), lambda: dataset.load_state_dict({}), lambda: dataset.set_epoch(0), dataset.rewind):
+        with pytest.raises(IteratorAliveError, match="close"):
+            call()
+    assert [next(first)["id"] for _ in range(3)] == SEQUENCE[:3]
+    first.close()
+    assert next(first, "over") == "over"
+    assert ids(dataset) == SEQUENCE[3:]
+
+
+def test_a_kept_exception_does_not_hold_the_lease() -> None:
+    kept: list[BaseException] = []
+
+    def train(dataset: StreamingDataset, batches: Any) -> None:
+        for _ in batches:
+            raise Boom
+
+    dataset = make()
+    for batches in (dataset, DataLoader(dataset, batch_size=3)):
+        try:
+            train(dataset, batches)
+        except Boom as error:
+            kept.append(error)
+    first = iter(dataset)
+    try:
+        iter(dataset)
+    except IteratorAliveError as error:
+        kept.append(error)
+    del first
+    assert ids(dataset) == SEQUENCE[4:]
+    assert len(kept) == 3
+
+
+def test_no_thread_outlives_its_pass() -> None:
+    gc.collect()
+    dataset = StreamingDataset(numbered_table(5000), num_splits=4, shuffle_seed=1, transform=raising(Boom(), -1))
+    for end in ("exhaust", "break", "close", "drop"):
+        iterator = iter(dataset)
+        next(iterator)
+        if end == "exhaust":
+            list(iterator)
+        elif end == "close":
+            iterator.close()
+        for thread in [t for t in threading.enumerate() if t.name.startswith("streaming-read")]:
+            if end in ("exhaust", "close"):
+                thread.join(timeout=10)
+        del iterator
+        for thread in [t for t in threading.enumerate() if t.name.startswith("streaming-read")]:
+            thread.join(timeout=10)
+        assert live_readers() == 0, end
+
+
+def test_windows_are_bounded_in_bytes_and_the_first_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DLV-10: never more rows than the budget of a window pays for, one row at least, the first at most 16."""
+    sizes: list[tuple[int, int]] = []
+    table = connection().create_table("bytes", pa.table({"id": range(3000), "x": [b"x" * 1000] * 3000}), mode="overwrite")
+    for budget in (1, 5000, 100_000, 2**24):
+        dataset = StreamingDataset(table, num_splits=3, shuffle_seed=1, read_ahead_bytes=budget)
+        take = dataset._source.take
+        sizes.clear()
+
+        def recording(rows: Any, take: Any = take) -> Any:
+            batch = take(rows)
+            sizes.append((batch.num_rows, batch.nbytes))
+            return batch
+
+        dataset._source.take = recording  # type: ignore[method-assign]
+        assert len({row["id"] for row in itertools.islice(dataset, 600)}) == 600
+        assert sizes[0][0] <= 16
+        for rows, held in sizes[1:]:
+            assert held <= max(budget // 2, 1100)
+            assert rows >= 1
+        if budget == 2**24:
+            assert len(sizes) <= 4, "windows grow"
