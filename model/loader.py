@@ -18,11 +18,11 @@ from model.order import ORDER_VERSION, Order
 LARGEST = 2**63 - 1
 
 
-def check_int(name: str, value: object, low: int, high: int | None) -> None:
-    """Refuse what is no int (bool is none) or lies outside ``[low, high]`` (ARG-1)."""
+def check_int(name: str, value: object, low: int, high: int = LARGEST) -> None:
+    """Refuse what is no int (bool is none) or lies outside ``[low, high]`` (ARG-1); none exceeds 2**63 - 1."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise ModelError("argument.type", name)
-    if value < low or (high is not None and value > high):
+    if value < low or value > high:
         raise ModelError("argument.value", name)
 
 
@@ -82,8 +82,8 @@ class Settings:
 
     def _check_world(self) -> None:
         """ARG-3, ARG-7, ASG-2."""
-        check_int("num_splits", self.num_splits, 1, None)
-        check_int("world_size", self.world_size, 1, None)
+        check_int("num_splits", self.num_splits, 1)
+        check_int("world_size", self.world_size, 1)
         check_int("rank", self.rank, 0, self.world_size - 1)
         if self.num_splits % self.world_size != 0:
             raise ModelError("argument.value", "num_splits is no multiple of world_size")
@@ -93,13 +93,13 @@ class Settings:
         if not isinstance(self.shuffle, bool):
             raise ModelError("argument.type", "shuffle")
         if self.shuffle_seed is not None:
-            check_int("shuffle_seed", self.shuffle_seed, 0, LARGEST)
+            check_int("shuffle_seed", self.shuffle_seed, 0)
         if self.shuffle and self.shuffle_seed is None:
             raise ModelError("argument.value", "shuffle_seed: the model draws none")
         if self.seed_drawn and self.world_size != 1:
             raise ModelError("argument.value", "shuffle_seed: drawn only with one rank")
         if self.shuffle_clump_size is not None:
-            check_int("shuffle_clump_size", self.shuffle_clump_size, 1, None)
+            check_int("shuffle_clump_size", self.shuffle_clump_size, 1)
             if not self.shuffle:
                 raise ModelError("argument.value", "shuffle_clump_size without shuffle")
 
@@ -186,7 +186,7 @@ def floor_state(loader: Loader) -> dict[str, Any]:
 
 def open_loader(settings: Settings, epoch: int = 0) -> Loader:
     """A new dataset (EPO-1, ARG-6)."""
-    check_int("epoch", epoch, 0, LARGEST)
+    check_int("epoch", epoch, 0)
     return Loader(settings, Cursor(epoch, 0, ()))
 
 
@@ -203,7 +203,7 @@ def start(loader: Loader) -> Loader:
     if remaining(loader) > 0 or loader.asked:
         return begun
     # The spec does not say what follows the last epoch there can be; a state of epoch 2**63 would be malformed, so it is refused.
-    check_int("epoch", loader.cursor.epoch + 1, 0, LARGEST)
+    check_int("epoch", loader.cursor.epoch + 1, 0)
     return replace(begun, cursor=Cursor(loader.cursor.epoch + 1, 0, ()), replay=0)
 
 
@@ -262,7 +262,7 @@ def load(loader: Loader, state: object) -> Loader:
 
 def set_epoch(loader: Loader, epoch: int) -> Loader:
     """``set_epoch(epoch)``: another epoch starts at its beginning, the current one keeps its cursor (EPO-4, EPO-7, ARG-15)."""
-    check_int("epoch", epoch, 0, LARGEST)
+    check_int("epoch", epoch, 0)
     guard_not_alive(loader)
     if epoch == loader.cursor.epoch:
         return replace(loader, asked=True)

@@ -244,8 +244,8 @@ class Explorer:
             raise BrokenLaw("LAW-9", "a torn set was merged without a word", Event("merge", skew="refuse"))
         if not torn and results["replay"] != results["refuse"]:
             raise BrokenLaw("LAW-3", "equal states did not merge to a copy of themselves", Event("merge", skew="replay"))
-        state = results["replay"]
-        assert state is not None, "a refusal of skew='replay' broke a law above"
+        state = results["replay" if torn else "refuse"]
+        assert state is not None, "a refusal where there may be none broke a law above"
         return state
 
     def loaded(self, state: State, debt: Debt, torn: bool, event: Event) -> tuple[int, ...] | None:

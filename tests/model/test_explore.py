@@ -6,6 +6,7 @@ Every broken system below breaks one function. A search that misses one of them 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -72,6 +73,12 @@ def merge_never_refuses(states: Sequence[object], skew: str) -> State:
 def merge_drops_partial(states: Sequence[object], skew: str) -> State:
     """Equal states lose their partial cycle."""
     return checkpoint.floor(checkpoint.merge(states, skew))
+
+
+def merge_replays_equal_states(states: Sequence[object], skew: str) -> State:
+    """``skew="replay"`` drops the partial cycle of equal states too (MRG-2)."""
+    merged = checkpoint.merge(states, skew)
+    return checkpoint.floor(merged) if skew == "replay" else merged
 
 
 def load_loses_partial(current: Loader, state: object) -> Loader:
@@ -180,6 +187,7 @@ BROKEN: list[tuple[str, System, set[str], int]] = [
     ("merge_keeps_partial", replace(MODEL, merge=merge_keeps_partial), {"LAW-9", "LAW-6"}, 4),
     ("merge_never_refuses", replace(MODEL, merge=merge_never_refuses), {"LAW-9"}, 4),
     ("merge_drops_partial", replace(MODEL, merge=merge_drops_partial), {"LAW-2"}, 3),
+    ("merge_replays_equal_states", replace(MODEL, merge=merge_replays_equal_states), {"LAW-3"}, 3),
     ("load_loses_partial", replace(MODEL, load=load_loses_partial), {"LAW-1", "LAW-2"}, 6),
     ("load_forgets_served", replace(MODEL, load=load_forgets_served), {"LAW-1"}, 4),
     ("load_replays_nothing", replace(MODEL, load=load_replays_nothing), {"LAW-2"}, 7),
@@ -213,6 +221,23 @@ def test_broken_system_is_caught(system: System, laws: set[str], most: int) -> N
     assert len(reproduced.loaders) == len([step for step in scenario["steps"] if "open" in step])
     with pytest.raises(ScenarioFailure):
         run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("system", "law", "text"),
+    [
+        (replace(MODEL, pull=pull_ends_early), "LAW-6", r"ranks ended epoch 0 after \[1, 2\] rows"),
+        (replace(MODEL, save=save_counts_one_too_many), "LAW-2", r"partial_cycle_splits is \[0\], received were \[\]"),
+        (replace(MODEL, pull=pull_advances_twice), "LAW-1", r"rows \[2, 3\] did not come"),
+    ],
+    ids=["lockstep", "partial", "missing"],
+)
+def test_each_judgement_is_made(system: System, law: str, text: str) -> None:
+    """What one check would miss another may catch; these are the words of the check that must speak first."""
+    violation = explore(Bound(4, 2, crashes=1 if law == "LAW-2" else 0), system).violation
+    assert violation is not None
+    assert violation.law == law
+    assert re.search(text, violation.text)
 
 
 def test_counterexample_reads_like_a_hand_vector() -> None:
