@@ -10,7 +10,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from streaming.demo.logs import Record
 
@@ -128,7 +128,7 @@ def _resumed_rows(evidence: Evidence) -> Verdict:
     lost, foreign, differences = expected - counts.keys(), counts.keys() - expected, _twice(counts, evidence.stitched)
     if lost:
         places = {number: step for step, ids in _by_step(evidence.reference).items() for number in ids}
-        differences.append(f"lost: {_some(f'{number} (due in step {places[number]})' for number in lost)}")
+        differences.append(f"lost: {_some([f'{number} (due in step {places[number]})' for number in sorted(lost)], order=False)}")
     if foreign:
         differences.append(f"not of the uninterrupted run's rows: {_some(foreign)}")
     twice = sum(count > 1 for count in counts.values())
@@ -222,8 +222,8 @@ def _twice(counts: Mapping[int, int], run: Run) -> list[str]:
     return [f"received more than once: {len(twice)} rows, {', '.join(f'{number} (steps {steps})' for number, steps in places.items())}"]
 
 
-def _some(items: Iterable[object]) -> str:
+def _some(items: Iterable[Any], *, order: bool = True) -> str:
     """The first few, and how many more."""
-    ordered = sorted(items, key=lambda item: (isinstance(item, str), item if isinstance(item, (int, float)) else 0, str(item)))
+    ordered = sorted(items) if order else list(items)
     more = len(ordered) - _SHOWN
     return f"[{', '.join(map(str, ordered[:_SHOWN]))}{f', and {more} more' if more > 0 else ''}]"

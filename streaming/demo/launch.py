@@ -112,17 +112,19 @@ def _start(job: Job, errors: Path) -> subprocess.Popen[bytes]:
             stdin=subprocess.PIPE,
             stdout=stderr,
             stderr=stderr,
-            env=_environment(),
+            env=_environment(Path(job.store).parent),
             # Ctrl-C reaches the demo alone, which then ends its ranks.
             start_new_session=True,
         )
 
 
-def _environment() -> dict[str, str]:
+def _environment(directory: Path) -> dict[str, str]:
     """The environment of this process, with this very package importable and torch.distributed kept on this machine."""
     environment = dict(os.environ)
     package = str(Path(streaming.__file__).resolve().parents[1])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
+    # torch leaves a cache folder where temporary files go: let it go with the demo's own.
+    environment["TMPDIR"] = str(directory)
     # A launcher's variables would speak of other ranks than these.
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         environment.pop(name, None)

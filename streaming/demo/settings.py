@@ -50,8 +50,9 @@ class Settings:
         integer("--rows", self.rows, MIN_ROWS)
         integer("--seed", self.seed, 0)
         for name, value in (("--world-size", self.world_size), ("--resume-world-size", self.resume_world_size)):
-            if integer(name, value, 1) not in WORLD_SIZES:
-                raise ArgumentValueError(f"{name} must divide the {NUM_SPLITS} splits, so be one of {WORLD_SIZES}, got {value}", name)
+            if value not in WORLD_SIZES:
+                legal = ", ".join(map(str, WORLD_SIZES))
+                raise ArgumentValueError(f"{name} must divide the {NUM_SPLITS} splits, so be one of {legal}; got {value}", name)
 
     @property
     def steps(self) -> int:
