@@ -15,7 +15,7 @@ from typing import Any, Final
 from streaming.demo.logs import Record
 
 # Far above the rounding of float64 sums, and far below what one exchanged row does to a loss.
-TOLERANCE: Final = 1e-10
+TOLERANCE: Final = 1e-12
 _SHOWN: Final = 5
 
 Run = Sequence[Sequence[Record]]  # the records of each rank
@@ -84,6 +84,11 @@ def loss_differences(evidence: Evidence) -> tuple[float, float]:
     return max(parts[0]), max(parts[1])
 
 
+def ranks(number: int) -> str:
+    """Say how many ranks."""
+    return f"{number} rank{'s' if number != 1 else ''}"
+
+
 def _reference_rows(evidence: Evidence) -> Verdict:
     """Without this, the reference would be no measure."""
     rows, splits = len(evidence.table), evidence.num_splits
@@ -117,8 +122,8 @@ def _killed(evidence: Evidence) -> Verdict:
     if missing := set(again) - set(_ids(evidence.resumed)):
         differences.append(f"rows received after the checkpoint that the resumed run did not receive again: {_some(missing)}")
     figures = (
-        f"{len(evidence.exit_codes)} ranks, SIGKILL after step {last} of 0..{end}; resumed at step {evidence.resumed_from} on "
-        f"{len(evidence.resumed)} ranks: {last + 1 - evidence.resumed_from} steps ({len(again)} rows) thrown away and trained again"
+        f"{ranks(len(evidence.exit_codes))}, SIGKILL after step {last} of 0..{end}; resumed at step {evidence.resumed_from} on "
+        f"{ranks(len(evidence.resumed))}: {last + 1 - evidence.resumed_from} steps ({len(again)} rows) thrown away and trained again"
     )
     return Verdict("killed in mid-epoch", not differences, figures, differences)
 
@@ -145,7 +150,7 @@ def _steps(evidence: Evidence) -> Verdict:
             differences.append(f"step {step}: missing {_some((expected - got).elements())}, instead {_some((got - expected).elements())}")
     equal = len(steps) - len(differences)
     before = sum(step < evidence.resumed_from for step in steps)
-    figures = f"{equal} of {len(steps)} steps equal: {before} on {len(evidence.interrupted)} ranks, then on {len(evidence.resumed)}"
+    figures = f"{equal} of {len(steps)} steps equal: {before} on {ranks(len(evidence.interrupted))}, then on {len(evidence.resumed)}"
     return Verdict("same rows in every global step", bool(steps) and not differences, figures, differences)
 
 
@@ -178,7 +183,7 @@ def _losses(evidence: Evidence) -> Verdict:
         if not _difference(expected, got) <= TOLERANCE:
             differences.append(f"step {step}: loss {_some(set(got))}, uninterrupted {_some(set(expected))}")
     before, after = loss_differences(evidence)
-    figures = f"largest relative difference: {before:.1g} before the checkpoint, {after:.1g} after it (tolerance {TOLERANCE:.0e})"
+    figures = f"largest relative difference: {before:.1g} before the checkpoint, {after:.1g} after (tolerance {TOLERANCE:.0e})"
     return Verdict("loss curve is the uninterrupted one", bool(reference) and not differences, figures, differences)
 
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from streaming.demo.judge import TOLERANCE, Verdict
+from streaming.demo.judge import TOLERANCE, Verdict, ranks
 
 _FIGURES_WIDTH: Final = 66
 _DIFFERENCES_SHOWN: Final = 10
@@ -41,8 +41,8 @@ def how_equal(before: float, after: float, world_size: int, resume_world_size: i
     """
     if max(before, after) > TOLERANCE:
         return "Loss curves: NOT equal."
-    first = f"Loss curves: up to the checkpoint {_measured(before)} ({world_size} ranks in both runs); "
-    second = f"after it {_measured(after)} ({resume_world_size} ranks against {world_size}). "
+    first = f"Loss curves: up to the checkpoint {_measured(before)} ({ranks(world_size)} in both runs); "
+    second = f"after it {_measured(after)} ({ranks(resume_world_size)} against {world_size}). "
     if after == 0:
         why = "The same sums were taken in the same order."
     elif world_size == resume_world_size:

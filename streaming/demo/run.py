@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 import tempfile
@@ -44,7 +45,7 @@ def run_demo(settings: Settings) -> bool:
     seconds = time.monotonic() - began
     print(
         f"\n{len(evidence.table)} rows from {files} files of Python's standard library, {NUM_SPLITS} splits, {GLOBAL_BATCH} rows a step, "
-        f"seed {settings.seed}, {settings.world_size} ranks -> {settings.resume_world_size} ranks, {seconds:.0f} s\n"
+        f"seed {settings.seed}, {judge.ranks(settings.world_size)} -> {judge.ranks(settings.resume_world_size)}, {seconds:.0f} s\n"
     )
     print(report.table(verdicts))
     print(f"\n{report.how_equal(*judge.loss_differences(evidence), settings.world_size, settings.resume_world_size)}")
@@ -62,11 +63,11 @@ def _gather(settings: Settings, directory: Path) -> tuple[judge.Evidence, int]:
     original = corpus.read_table(uri)
 
     reference = _jobs(settings, directory / "reference", uri, settings.world_size)
-    with Ranks(reference) as ranks, _progress(f"1/3 uninterrupted, {settings.world_size} ranks", settings.steps, "step") as bar:
+    with Ranks(reference) as ranks, _progress(f"1/3 uninterrupted, {judge.ranks(settings.world_size)}", settings.steps, "step") as bar:
         _follow(ranks, bar)
 
     interrupted = _jobs(settings, directory / "interrupted", uri, settings.world_size)
-    with Ranks(interrupted) as ranks, _progress(f"2/3 to be killed, {settings.world_size} ranks", settings.steps, "step") as bar:
+    with Ranks(interrupted) as ranks, _progress(f"2/3 to be killed, {judge.ranks(settings.world_size)}", settings.steps, "step") as bar:
         exit_codes = _kill_in_mid_epoch(ranks, bar, settings, Path(interrupted[0].checkpoints))
     step, checkpoint = _latest(Path(interrupted[0].checkpoints))
 
@@ -74,7 +75,7 @@ def _gather(settings: Settings, directory: Path) -> tuple[judge.Evidence, int]:
     appended = corpus.read_table(uri).keys() - original.keys()
 
     resumed = _jobs(settings, directory / "resumed", uri, settings.resume_world_size, checkpoint)
-    with Ranks(resumed) as ranks, _progress(f"3/3 resumed, {settings.resume_world_size} ranks", settings.steps, "step", step) as bar:
+    with Ranks(resumed) as ranks, _progress(f"3/3 resumed, {judge.ranks(settings.resume_world_size)}", settings.steps, "step", step) as bar:
         _follow(ranks, bar)
 
     evidence = judge.Evidence(
@@ -154,9 +155,11 @@ def _show(ranks: Ranks, bar: Any) -> None:
 @contextmanager
 def _progress(what: str, total: int, unit: str, initial: int = 0) -> Iterator[Any]:
     """A bar on a terminal; elsewhere one line when it is done."""
-    began = time.monotonic()
-    with tqdm(desc=f"{what:<28}", total=total, unit=unit, initial=initial, disable=None, leave=True) as bar:
+    quiet, began = not sys.stderr.isatty(), time.monotonic()
+    # Some terminals (in containers) say that they have 0 columns, and would show nothing: 80 then.
+    columns = min(shutil.get_terminal_size().columns, 120)
+    with tqdm(desc=f"{what:<28}", total=total, unit=unit, initial=initial, disable=quiet, ncols=columns) as bar:
         yield bar
         bar.refresh()
-    if bar.disable:
+    if quiet:
         print(f"{what}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)

@@ -340,7 +340,7 @@ def test_the_demo_passes_and_leaves_nothing_behind(tmp_path: Path) -> None:
         "table",
         "1/3 uninterrupted, 2 ranks",
         "2/3 to be killed, 2 ranks",
-        "3/3 resumed, 1 ranks",
+        "3/3 resumed, 1 rank",
     ]
     assert list(tmp_path.iterdir()) == []
 
