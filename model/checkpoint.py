@@ -41,8 +41,8 @@ KEYS = ("schema_version", "world_size", *IDENTITY, *PLACE)
 
 
 def is_int(value: object) -> bool:
-    """Whether a value is an int; bool is not, 3.0 is not (CKP-6)."""
-    return isinstance(value, int) and not isinstance(value, bool)
+    """Whether a value is an int that fits; bool is not, 3.0 is not (CKP-6)."""
+    return isinstance(value, int) and not isinstance(value, bool) and value < LIMIT
 
 
 def is_int_list(value: object) -> bool:
@@ -89,7 +89,10 @@ def check_types(state: Mapping[str, Any]) -> None:
     need(isinstance(state["shuffle"], bool), "shuffle is no bool")
     for key in ("table_name", "schema_fingerprint"):
         need(isinstance(state[key], str), f"{key} is no string")
-    need(state["filter"] is None or isinstance(state["filter"], str), "filter is neither a string nor None")
+    need(
+        state["filter"] is None or (isinstance(state["filter"], str) and state["filter"] != ""),
+        "filter is neither a non-empty string nor None",
+    )
     for key in ("samples_consumed_per_split", "partial_cycle_splits"):
         need(is_int_list(state[key]), f"{key} is no list of ints")
 
@@ -107,6 +110,8 @@ def check_ranges(state: Mapping[str, Any]) -> None:
     clump = state["shuffle_clump_size"]
     need(clump is None or (state["shuffle"] and clump >= 1), "shuffle_clump_size")
     need(state["table_version"] >= 1, "table_version")
+    need(state["order_version"] >= 1, "order_version")
+    need(len(state["schema_fingerprint"]) == 64 and set(state["schema_fingerprint"]) <= set("0123456789abcdef"), "schema_fingerprint")
 
 
 def check_place(state: Mapping[str, Any]) -> None:
@@ -179,9 +184,7 @@ def even(served: Sequence[int], num_splits: int, world_size: int) -> bool:
     return all(count == per_rank[0] for count in per_rank)
 
 
-def load(
-    state: object, identity: Mapping[str, Any], world_size: int, partial_cycle: str, seed_drawn: bool = False
-) -> Cursor:
+def load(state: object, identity: Mapping[str, Any], world_size: int, partial_cycle: str, seed_drawn: bool = False) -> Cursor:
     """The cursor of a resume; all checks of CKP-7 but that of the iterator (RES-1 to RES-6).
 
     Parameters

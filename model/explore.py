@@ -67,9 +67,7 @@ def explore(bound: Bound, system: System = MODEL, progress: bool = False) -> Res
     return result
 
 
-def found_violation(
-    explorer: Explorer, reached: dict[World, tuple[World, Event] | None], world: World, broken: BrokenLaw
-) -> Violation:
+def found_violation(explorer: Explorer, reached: dict[World, tuple[World, Event] | None], world: World, broken: BrokenLaw) -> Violation:
     """Walk back to the beginning, and tell the history as a scenario."""
     events = [broken.event]
     step = reached[world]

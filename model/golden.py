@@ -1,7 +1,7 @@
 """Write or check the golden vectors of the order, ``spec/vectors/order.json`` (ORD-12).
 
-    python -m model.golden            writes the file
-    python -m model.golden --check    exits 1 if the file differs
+python -m model.golden            writes the file
+python -m model.golden --check    exits 1 if the file differs
 """
 
 from __future__ import annotations

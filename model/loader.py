@@ -139,6 +139,8 @@ class Loader:
         Whether the newest iterator ended by a failure (DLV-5).
     asked : bool
         Whether ``set_epoch`` asked for the cursor's epoch and no pass began since (EPO-4).
+    moving : bool
+        Whether the pass is one over the epoch after the cursor's, of which no row is received yet (EPO-2).
     replay : int
         ``samples_to_replay`` (RES-3, EPO-7).
     """
@@ -148,6 +150,7 @@ class Loader:
     alive: bool = False
     failed: bool = False
     asked: bool = False
+    moving: bool = False
     replay: int = 0
 
 
@@ -197,14 +200,13 @@ def guard_not_alive(loader: Loader) -> None:
 
 
 def start(loader: Loader) -> Loader:
-    """Create an iterator (DLV-4). On a completed epoch it moves to the next (EPO-2), unless that one was asked for (EPO-4)."""
+    """Create an iterator (DLV-4). On a completed epoch its pass is one over the next (EPO-2), unless that one was asked for (EPO-4)."""
     guard_not_alive(loader)
-    begun = replace(loader, alive=True, failed=False, asked=False)
+    begun = replace(loader, alive=True, failed=False, asked=False, moving=False)
     if remaining(loader) > 0 or loader.asked:
         return begun
-    # The spec does not say what follows the last epoch there can be; a state of epoch 2**63 would be malformed, so it is refused.
     check_int("epoch", loader.cursor.epoch + 1, 0)
-    return replace(begun, cursor=Cursor(loader.cursor.epoch + 1, 0, ()), replay=0)
+    return replace(begun, moving=True)
 
 
 def pull(loader: Loader) -> tuple[Loader, int | None]:
@@ -221,6 +223,9 @@ def pull(loader: Loader) -> tuple[Loader, int | None]:
         raise ModelError("iterator.failed")
     if not loader.alive:
         return loader, None
+    if loader.moving:
+        # The first row of the next epoch is about to be received: only now does the cursor move (EPO-2, EPO-7).
+        loader = replace(loader, cursor=Cursor(loader.cursor.epoch + 1, 0, ()), moving=False, replay=0)
     if remaining(loader) == 0:
         return replace(loader, alive=False), None
     settings, cursor = loader.settings, loader.cursor

@@ -1,6 +1,6 @@
 """Run and print scenarios in the format of ``spec/vectors/README.md``.
 
-    python -m model.scenario spec/vectors/hand/*.json    runs them against the model
+python -m model.scenario spec/vectors/hand/*.json    runs them against the model
 """
 
 from __future__ import annotations

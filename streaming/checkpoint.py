@@ -5,6 +5,7 @@ Pure functions over plain dicts; nothing here knows tables, torch or iterators.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -199,11 +200,11 @@ def _identity(plain: Mapping[str, Any]) -> Identity:
         shuffle=shuffle,
         shuffle_seed=None if seed is None and not shuffle else _integer("shuffle_seed", seed, 0),
         shuffle_clump_size=None if clump is None else _integer("shuffle_clump_size", clump, 1),
-        filter=None if predicate is None else _typed("filter", predicate, str),
+        filter=None if predicate is None else _text("filter", predicate, ".+"),
         table_name=_typed("table_name", plain["table_name"], str),
         table_version=_integer("table_version", plain["table_version"], 1),
         selected_rows=_integer("selected_rows", plain["selected_rows"], 1),
-        schema_fingerprint=_typed("schema_fingerprint", plain["schema_fingerprint"], str),
+        schema_fingerprint=_text("schema_fingerprint", plain["schema_fingerprint"], "[0-9a-f]{64}"),
         order_version=_integer("order_version", plain["order_version"], 1),
     )
     if clump is not None and not shuffle:
@@ -248,6 +249,13 @@ def _integer(key: str, value: object, low: int, high: int = MAX_INT64) -> int:
 
 def _integers(key: str, plain: Mapping[str, Any], high: int) -> list[int]:
     return [_integer(key, item, 0, high) for item in _typed(key, plain[key], list)]
+
+
+def _text(key: str, value: object, pattern: str) -> str:
+    text = _typed(key, value, str)
+    if not re.fullmatch(pattern, text, re.DOTALL):
+        raise MalformedStateError(f"{key} must match {pattern}, got {text!r}")
+    return text
 
 
 _T = TypeVar("_T")

@@ -153,13 +153,14 @@ class StreamingDataset(IterableDataset[Any]):
         if get_worker_info() is not None:
             raise WorkersError("StreamingDataset cannot be read in DataLoader worker processes yet: use num_workers=0")
         self._refuse_if_alive("iter")
-        cursor = self._cursor
+        self._replay = self.samples_to_replay
+        completed, cursor = None, self._cursor
         if self.samples_remaining == 0:
             if self._epoch_asked_for:
                 _log.warning("set_epoch(%d) asked for an epoch that is already completed: this pass is empty", cursor.epoch)
             else:
-                cursor, self._replay = Cursor(arguments.integer("epoch", cursor.epoch + 1, 0)), 0
-        self._place(cursor)
+                completed, cursor = cursor, Cursor(arguments.integer("epoch", cursor.epoch + 1, 0))
+        self._place(cursor, completed)
         identity = self._identity
         order = Order(identity.selected_rows, identity.shuffle, identity.shuffle_seed, cursor.epoch, identity.shuffle_clump_size)
         windows = WindowReader(self._source, order, self._sequence, self._read_ahead_bytes)
@@ -175,7 +176,7 @@ class StreamingDataset(IterableDataset[Any]):
     @property
     def samples_remaining(self) -> int:
         """Rows left on this rank in the current epoch."""
-        return len(self._sequence) - self._delivery.received
+        return 0 if self._resting else len(self._sequence) - self._delivery.received
 
     # ---- checkpoints
 
@@ -233,7 +234,7 @@ class StreamingDataset(IterableDataset[Any]):
     @property
     def samples_to_replay(self) -> int:
         """Rows that this rank receives a second time because of the last load (RES-3, EPO-7)."""
-        return self._replay
+        return self._replay if self._completed is None or self._resting else 0
 
     @staticmethod
     def merge_state_dicts(states: Iterable[Mapping[str, Any]], *, skew: str = "refuse") -> State:
@@ -245,7 +246,7 @@ class StreamingDataset(IterableDataset[Any]):
     @property
     def epoch(self) -> int:
         """The epoch that the current place belongs to."""
-        return self._sequence_start.epoch
+        return self._cursor.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Ask for exactly this epoch: another one starts at its beginning, the current one keeps its place (EPO-4).
@@ -336,12 +337,19 @@ class StreamingDataset(IterableDataset[Any]):
         return self._identity.selected_rows // self._topology.num_splits
 
     @property
+    def _resting(self) -> bool:
+        """Whether a pass over the next epoch has begun, of which no row is received yet (EPO-2)."""
+        return self._completed is not None and self._delivery.received == 0
+
+    @property
     def _cursor(self) -> Cursor:
+        if self._completed is not None and self._resting:
+            return self._completed
         return self._sequence.cursor(self._delivery.received)
 
-    def _place(self, cursor: Cursor) -> None:
+    def _place(self, cursor: Cursor, completed: Cursor | None = None) -> None:
         """Stand at a cursor, with no iterator and no rows received since, and nothing asked for."""
-        self._sequence_start = cursor
+        self._completed = completed
         self._sequence = RankSequence(self._topology, self._split_length, cursor)
         self._delivery.fence()
         self._delivery = Delivery()

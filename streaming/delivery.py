@@ -91,8 +91,10 @@ class _ReportingCount(int):
         return self
 
     def __iadd__(self, other: int) -> _ReportingCount:
+        # Counted last: an interrupt before leaves the batch uncounted.
+        count = _ReportingCount(self._delivery, int(self) + other)
         self._delivery.batch_arrived()
-        return _ReportingCount(self._delivery, int(self) + other)
+        return count
 
 
 def watch(dataset: object) -> Delivery:

@@ -24,6 +24,9 @@ class RowIterator(Iterator[Any]):
     ``close()`` ends it early; so does dropping it.
     """
 
+    # How it ended: "closed", "failed", or None while alive. An interrupt may come before the constructor is through.
+    _over: str | None = "closed"
+
     def __init__(self, windows: WindowReader, transform: Transform | None, delivery: Delivery) -> None:
         self._windows = windows
         self._transform = transform
@@ -31,7 +34,7 @@ class RowIterator(Iterator[Any]):
         self._window: pa.RecordBatch | None = None
         self._rows: deque[Any] = deque()
         self._bad_row: Exception | None = None
-        self._over: str | None = None
+        self._over = None
 
     @property
     def alive(self) -> bool:
