@@ -15,7 +15,7 @@ WORLD_SIZES: Final = tuple(r for r in range(1, NUM_SPLITS + 1) if NUM_SPLITS % r
 # Twenty steps, so that several checkpoints lie before the kill and several steps after it.
 MIN_ROWS: Final = 20 * GLOBAL_BATCH
 # Neither a multiple of NUM_SPLITS nor of GLOBAL_BATCH: some rows are left out and the last step is short, as in real epochs.
-DEFAULT_ROWS: Final = 6029
+DEFAULT_ROWS: Final = 4013
 
 
 class DemoError(Exception):
