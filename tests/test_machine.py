@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, precondition, rule
@@ -17,47 +18,55 @@ from model import checkpoint as model_checkpoint
 from streaming import merge_state_dicts
 from tests.support import Twin, divisors, outcome, settings
 
-EDITS = st.sampled_from(
-    [
-        {"schema_version": 2},
-        {"schema_version": "1"},
-        {"num_splits": 5},
-        {"shuffle": False, "shuffle_clump_size": None},
-        {"shuffle_seed": 123},
-        {"shuffle_seed": None},
-        {"shuffle_clump_size": 3},
-        {"shuffle_clump_size": 0},
-        {"order_version": 2},
-        {"filter": "id > 3"},
-        {"table_name": "other"},
-        {"schema_fingerprint": "f" * 64},
-        {"selected_rows": 1000},
-        {"selected_rows": 0},
-        {"world_size": 1},
-        {"world_size": 0},
-        {"world_size": 5},
-        {"world_size": True},
-        {"epoch": -1},
-        {"epoch": 2**63},
-        {"epoch": 3},
-        {"epoch": 1.0},
-        {"samples_consumed_per_split": []},
-        {"samples_consumed_per_split": None},
-        {"samples_consumed_per_split": [0, 0, 0, 0, 0, 1]},
-        {"samples_consumed_per_split": [2] * 6},
-        {"samples_consumed_per_split": [99] * 6},
-        {"samples_consumed_per_split": [-1] * 6},
-        {"samples_consumed_per_split": ["0"] * 6},
-        {"partial_cycle_splits": [0, 1, 2, 3, 4, 5]},
-        {"partial_cycle_splits": [1]},
-        {"partial_cycle_splits": [0, 3]},
-        {"partial_cycle_splits": [3, 0]},
-        {"partial_cycle_splits": [0, 2, 4]},
-        {"partial_cycle_splits": [6]},
-        {"partial_cycle_splits": "[]"},
-        {"rank": 0},
-    ]
-)
+EDITS: list[dict[str, Any]] = [
+    {"schema_version": 2},
+    {"schema_version": "1"},
+    {"num_splits": 5},
+    {"shuffle": False, "shuffle_clump_size": None},
+    {"shuffle_seed": 123},
+    {"shuffle_seed": None},
+    {"shuffle_clump_size": 3},
+    {"shuffle_clump_size": 0},
+    {"order_version": 2},
+    {"filter": "id > 3"},
+    {"table_name": "other"},
+    {"schema_fingerprint": "f" * 64},
+    {"selected_rows": 1000},
+    {"selected_rows": 0},
+    {"world_size": 1},
+    {"world_size": 0},
+    {"world_size": 5},
+    {"world_size": True},
+    {"epoch": -1},
+    {"epoch": 2**63},
+    {"epoch": 3},
+    {"epoch": 1.0},
+    {"samples_consumed_per_split": []},
+    {"samples_consumed_per_split": None},
+    {"samples_consumed_per_split": [0, 0, 0, 0, 0, 1]},
+    {"samples_consumed_per_split": [2] * 6},
+    {"samples_consumed_per_split": [99] * 6},
+    {"samples_consumed_per_split": [-1] * 6},
+    {"samples_consumed_per_split": ["0"] * 6},
+    {"partial_cycle_splits": [0, 1, 2, 3, 4, 5]},
+    {"partial_cycle_splits": [1]},
+    {"partial_cycle_splits": [0, 3]},
+    {"partial_cycle_splits": [3, 0]},
+    {"partial_cycle_splits": [3, 3]},
+    {"partial_cycle_splits": [0, 0, 2, 3, 4, 4]},
+    {"order_version": 0},
+    {"schema_version": 2**64},
+    {"schema_version": None},
+    {"filter": ""},
+    {"schema_fingerprint": "F" * 64},
+    {"schema_fingerprint": "f" * 63},
+    {"selected_rows": 2**63},
+    {"table_version": 0},
+    {"partial_cycle_splits": [0, 2, 4]},
+    {"partial_cycle_splits": [6]},
+    {"partial_cycle_splits": "[]"},
+    {"rank": 0},
+]
 PLACE = ("epoch", "samples_consumed_per_split", "partial_cycle_splits")
 
 
@@ -115,7 +124,7 @@ class Calls(RuleBasedStateMachine):
     def load(self, state: Any) -> None:
         self.twin.change("load_state_dict", state)
 
-    @rule(state=checkpoints, edit=EDITS)
+    @rule(state=checkpoints, edit=st.sampled_from(EDITS))
     def load_edited(self, state: Any, edit: dict[str, Any]) -> None:
         note(str(self.twin.change("load_state_dict", {**state, **edit})))
 
@@ -153,3 +162,18 @@ class Calls(RuleBasedStateMachine):
 
 
 TestCalls = Calls.TestCase
+
+
+@pytest.mark.parametrize("policy", ["replay", "exact"])
+@pytest.mark.parametrize("world_size", divisors(6))
+@pytest.mark.parametrize("received", [0, 1, 6, 14, 24])
+def test_every_edit_of_a_state(received: int, world_size: int, policy: str) -> None:
+    """Each edit alone, on each world size: the outcome is the model's, and a refusal changes nothing (CKP-6, RES-5)."""
+    saving = Twin(settings(24, num_splits=6))
+    for _ in range(received):
+        saving.pull()
+    state = saving.dataset.state_dict()
+    loading = Twin(settings(24, num_splits=6, world_size=world_size, rank=world_size - 1, partial_cycle=policy))
+    refused = [loading.change("load_state_dict", {**state, **edit}) for edit in EDITS]
+    assert refused.count("error state.malformed") >= 20
+    assert refused.count("error state.mismatch") >= 6

@@ -26,7 +26,7 @@ from tests.support import connection, ids, numbered_table
 
 def rows_between(start: int, stop: int) -> pa.Table:
     return pa.table(
-        {"id": range(start, stop), "group": [i % 5 for i in range(start, stop)], "name": [f"row {i}" for i in range(start, stop)]}
+        {"id": range(start, stop), "kind": [i % 5 for i in range(start, stop)], "name": [f"row {i}" for i in range(start, stop)]}
     )
 
 
@@ -60,7 +60,7 @@ def new_table(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[pa.Ta
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("where", [None, "id % 3 <> 1", "name LIKE 'row 1%'", '"group" IN (1, 2) AND id > 20'])
+@pytest.mark.parametrize("where", [None, "id % 3 <> 1", "name LIKE 'row 1%'", "kind IN (1, 2) AND id > 20"])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -124,9 +124,9 @@ def test_the_callers_handle_is_never_moved(new_table: Any) -> None:
 
 def test_columns_are_projected_in_the_order_asked_for() -> None:
     table = connection().create_table("projected", rows_between(0, 6), mode="overwrite")
-    dataset = StreamingDataset(table, num_splits=1, shuffle=False, columns=["name", "id"], filter='"group" = 2')
+    dataset = StreamingDataset(table, num_splits=1, shuffle=False, columns=["name", "id"], filter="kind = 2")
     assert [list(row.items()) for row in dataset] == [[("name", "row 2"), ("id", 2)]]
-    assert list(next(iter(StreamingDataset(table, num_splits=1)))) == ["id", "group", "name"]
+    assert list(next(iter(StreamingDataset(table, num_splits=1)))) == ["id", "kind", "name"]
 
 
 def test_values_are_those_of_arrow() -> None:
