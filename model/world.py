@@ -99,7 +99,7 @@ class Explorer:
         Left out are its policy and ``samples_to_replay``: they are judged at the load, and nothing reads them afterwards.
         """
         loader = rank.loader
-        place = (loader.settings.world_size, loader.settings.rank, loader.cursor, loader.alive, loader.failed, loader.asked)
+        place = (loader.settings.world_size, loader.settings.rank, loader.cursor, loader.alive, loader.failed, loader.asked, loader.moving)
         key = (place, rank.epoch, rank.received, rank.saved, repr(rank.state))
         if key not in self.numbers:
             self.numbers[key] = len(self.ranks)
