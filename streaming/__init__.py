@@ -3,6 +3,7 @@
 from streaming.checkpoint import merge_state_dicts
 from streaming.dataset import StreamingDataset
 from streaming.errors import StreamingError
+from streaming.loader import StreamingDataLoader
 from streaming.schedule import Due, Schedule
 
-__all__ = ["Due", "Schedule", "StreamingDataset", "StreamingError", "merge_state_dicts"]
+__all__ = ["Due", "Schedule", "StreamingDataLoader", "StreamingDataset", "StreamingError", "merge_state_dicts"]

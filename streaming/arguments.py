@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import re
 import secrets
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
 
-from streaming.errors import ArgumentTypeError, ArgumentValueError, UnknownColumnError
+from streaming.errors import ArgumentTypeError, ArgumentValueError, FilterError, UnknownColumnError
 
 MAX_INT64: Final = 2**63 - 1
 
@@ -50,7 +52,23 @@ def predicate(name: str, value: object) -> str | None:
         raise ArgumentTypeError(f"{name} must be an SQL predicate (str) or None, got {type(value).__name__}", name)
     if not value.strip():
         raise ArgumentValueError(f"{name} must be a non-empty SQL predicate; pass None to select all rows", name)
+    bare = _QUOTED.sub("", value)
+    depths = accumulate({"(": 1, ")": -1}.get(character, 0) for character in bare)
+    if min(depths, default=0) < 0:
+        raise FilterError(f"{name} {value!r} closes a parenthesis that it did not open", name)
+    volatile = _VOLATILE.search(bare)
+    if volatile:
+        raise FilterError(
+            f"{name} must select the same rows on every rank and at every resume: write a value for {volatile[0].strip('( ')}",
+            name,
+        )
     return value
+
+
+_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
+_VOLATILE: Final = re.compile(
+    r"\b(random|rand|uuid|now|today|current_date|current_time|current_timestamp)\b *\(|\bcurrent_(date|time|timestamp)\b", re.I
+)
 
 
 def seed(name: str, value: object, shuffle: bool, world_size: int) -> int | None:
@@ -99,4 +117,6 @@ def known_columns(name: str, columns: Sequence[str], existing: Sequence[str]) ->
     for column in columns:
         if column not in existing:
             near = difflib.get_close_matches(column, existing, n=1, cutoff=0)
-            raise UnknownColumnError(f"{name}: the table has no column {column!r}; the nearest one is {near[0] if near else None!r}", name)
+            raise UnknownColumnError(
+                f"{name}: the table has no column {column!r}; the nearest one is {near[0] if near else None!r} of {list(existing)}", name
+            )

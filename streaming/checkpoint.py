@@ -80,6 +80,10 @@ def decode(state: object) -> Saved:
         raise MalformedStateError(f"a state is the dict that state_dict() returned, got {type(state).__name__}")
     if not state:
         raise MalformedStateError("the state is empty: was it saved?")
+    if "schema_version" not in state:
+        raise MalformedStateError(
+            f"this is no state, it has the keys {sorted(map(str, state))[:8]}: pass what state_dict() returned, not what it lies in"
+        )
     plain = {key: _plain(value) for key, value in state.items()}
     version = _integer("schema_version", plain.get("schema_version"), -MAX_INT64)
     if version != SCHEMA_VERSION:
@@ -95,8 +99,8 @@ def decode(state: object) -> Saved:
     return Saved(identity, world_size, _cursor(plain, identity, world_size, epoch))
 
 
-def check_identity(saved: Identity, own: Identity) -> None:
-    """Refuse a state of other rows or another order, naming every difference (RES-1).
+def check_identity(saved: Identity, own: Identity, whose: str = "dataset") -> None:
+    """Refuse a state of other rows or another order than `whose`, naming every difference (RES-1).
 
     Raises
     ------
@@ -105,11 +109,12 @@ def check_identity(saved: Identity, own: Identity) -> None:
     """
     differing = [f.name for f in fields(Identity) if getattr(saved, f.name) != getattr(own, f.name)]
     if differing:
-        details = ", ".join(f"{name}: state {getattr(saved, name)!r}, dataset {getattr(own, name)!r}" for name in differing)
-        raise StateMismatchError(f"the state belongs to other data or settings ({details}); build the dataset with the state's", differing)
+        details = ", ".join(f"{name}: state {getattr(saved, name)!r}, {whose} {getattr(own, name)!r}" for name in differing)
+        remedy = "build the dataset with the state's values" if whose == "dataset" else "merge the states of one run"
+        raise StateMismatchError(f"the state belongs to other data or settings ({details}); {remedy}", differing)
 
 
-def check_exact(cursor: Cursor, num_splits: int, world_size: int) -> None:
+def check_exact(saved: Saved, world_size: int) -> None:
     """Refuse a partial cycle that leaves the new ranks unequally many splits (RES-4).
 
     Raises
@@ -117,10 +122,12 @@ def check_exact(cursor: Cursor, num_splits: int, world_size: int) -> None:
     PartialCycleError
         Exact is not possible on this world size.
     """
-    if len(set(_per_block(cursor.served, num_splits, world_size))) > 1:
+    served, splits = saved.cursor.served, saved.identity.num_splits
+    if len(set(_per_block(served, splits, world_size))) > 1:
+        even = [r for r in range(1, splits + 1) if splits % r == 0 and len(set(_per_block(served, splits, r))) == 1]
         raise PartialCycleError(
-            f'partial_cycle="exact" cannot finish the partial cycle {list(cursor.served)} on world_size={world_size}: '
-            'the ranks would have unequally many splits left. Use partial_cycle="replay", or a world size that divides the saved one'
+            f'partial_cycle="exact" cannot finish the partial cycle on world_size={world_size}: with splits {list(served)} done, '
+            f'the ranks would have unequally many splits left. Use partial_cycle="replay", or one of the world sizes {even}'
         )
 
 
@@ -153,15 +160,19 @@ def merge_state_dicts(states: Iterable[Mapping[str, Any]], *, skew: str = "refus
     streaming.errors.MergeCountError: no states to merge: pass one state per rank of the saving run
     """
     choice("skew", skew, ("refuse", "replay"))
+    if isinstance(states, Mapping):
+        raise MalformedStateError("pass a list of states, one per rank of the saving run, not a single state")
     saved = [decode(state) for state in states]
     if not saved:
         raise MergeCountError("no states to merge: pass one state per rank of the saving run")
     first = saved[0]
     if any(one.world_size != len(saved) for one in saved):
         sizes = sorted({one.world_size for one in saved})
-        raise MergeCountError(f"{len(saved)} states of runs with world_size {sizes}: pass one state per rank of the saving run")
+        raise MergeCountError(
+            f"{len(saved)} states given, saved with world_size {' and '.join(map(str, sizes))}: pass one state per rank of the saving run"
+        )
     for other in saved[1:]:
-        check_identity(other.identity, first.identity)
+        check_identity(other.identity, first.identity, whose="the first state")
     if all(other.cursor == first.cursor for other in saved):
         return encode(first.identity, first.world_size, first.cursor)
     if skew == "refuse":
@@ -187,9 +198,10 @@ def _same_keys(plain: Mapping[Any, Any]) -> None:
     expected = {"schema_version", "world_size", *_PLACE, *(f.name for f in fields(Identity))}
     missing, unknown = sorted(expected - plain.keys()), sorted(map(str, plain.keys() - expected))
     if missing or unknown:
-        raise MalformedStateError(
-            f"the state lacks the keys {missing} and has the unknown keys {unknown}; keep own values beside the state"
+        lacking = [f"lacks the keys {missing}"] * bool(missing) + [f"has the unknown keys {unknown}; keep own values beside it"] * bool(
+            unknown
         )
+        raise MalformedStateError(f"the state {' and '.join(lacking)}")
 
 
 def _identity(plain: Mapping[str, Any]) -> Identity:

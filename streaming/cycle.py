@@ -63,19 +63,30 @@ class RankSequence:
         # Whole cycles begin here.
         self._cycle = start.cycle + bool(served)
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that the rows belong to."""
+        return self._start.epoch
+
     def __len__(self) -> int:
         """Rows from the cursor to the end of the epoch (CYC-5)."""
         return len(self._ragged) + (self._length - self._cycle) * self._topology.splits_per_rank
 
     def positions(self, begin: int, end: int) -> Positions:
         """Positions (ASG-4) of the rows ``begin <= j < end``, an array of shape (end - begin,)."""
-        ragged = np.array(self._ragged[begin:end], dtype=np.uint64) * np.uint64(self._length) + np.uint64(self._start.cycle)
-        skipped = len(self._ragged)
-        j = np.arange(max(begin - skipped, 0), max(end - skipped, 0), dtype=np.uint64)
-        cycle, split = np.divmod(j, np.uint64(self._topology.splits_per_rank))
+        return self.at(np.arange(begin, end, dtype=np.uint64))
+
+    def at(self, j: Positions) -> Positions:
+        """Positions of these rows of the sequence, an array of the shape of `j`."""
+        ragged = np.uint64(len(self._ragged))
+        cycle, split = np.divmod(np.maximum(j, ragged) - ragged, np.uint64(self._topology.splits_per_rank))
         split += np.uint64(self._topology.first_split)
         cycle += np.uint64(self._cycle)
-        return np.concatenate([ragged, split * np.uint64(self._length) + cycle])
+        if self._ragged:
+            early = j < ragged
+            split[early] = np.array(self._ragged, dtype=np.uint64)[j[early]]
+            cycle[early] = np.uint64(self._start.cycle)
+        return split * np.uint64(self._length) + cycle
 
     def cursor(self, received: int) -> Cursor:
         """Cursor after this rank, and so every rank, received that many rows (CYC-3, CYC-4)."""

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import logging
-import weakref
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Any, NoReturn
+from multiprocessing.context import get_spawning_popen
+from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
 from streaming import arguments, checkpoint
 from streaming.checkpoint import Identity, State
-from streaming.cycle import Cursor, RankSequence
-from streaming.delivery import Delivery, watch
-from streaming.errors import IteratorAliveError, PickleError, TooFewRowsError, WorkersError
+from streaming.cycle import Cursor
+from streaming.delivery import watch
+from streaming.errors import ForkedError, TooFewRowsError
 from streaming.order import Order
-from streaming.pipeline import WindowReader
-from streaming.rows import RowIterator, Transform
+from streaming.position import Position
+from streaming.recipe import ConnectionFactory, check_picklable
+from streaming.rows import Reading, RowIterator, Transform
 from streaming.schedule import Schedule
+from streaming.sharding import check_workers
 from streaming.source import Source, check_table, check_version
 from streaming.topology import resolve
 
@@ -32,8 +36,8 @@ class StreamingDataset(IterableDataset[Any]):
     (spec/cycle.md). The order depends on the data, the seed, the epoch and the clump size only, never on the number
     of ranks. `state_dict` counts the rows that the trainer has received (spec/delivery.md).
 
-    Use it by itself, or with ``torch.utils.data.DataLoader(dataset, batch_size=..., num_workers=0)``. Worker processes are not
-    supported yet. Tables of a remote LanceDB offer the same methods but are untested.
+    Use it by itself, with `StreamingDataLoader`, or with ``torch.utils.data.DataLoader(dataset, batch_size=..., num_workers=0)``.
+    Tables of a remote LanceDB offer the same methods but are untested.
 
     Parameters
     ----------
@@ -62,7 +66,10 @@ class StreamingDataset(IterableDataset[Any]):
     partial_cycle : {"replay", "exact"}
         What a resume does with an unfinished cycle: receive its rows again (RES-3), or finish it (RES-4). Equal on all ranks.
     read_ahead_bytes : int
-        Bound on the Arrow bytes held ahead of the consumer.
+        Bound on the Arrow bytes held ahead of the consumer (of each worker, with workers).
+    connection_factory : callable, optional
+        Maps the table name to the table, in a worker process: for credentials that must not travel. By default the connection is
+        opened again as the table's own says (WRK-17).
 
     Raises
     ------
@@ -99,6 +106,7 @@ class StreamingDataset(IterableDataset[Any]):
         transform: Transform | None = None,
         partial_cycle: str = "replay",
         read_ahead_bytes: int = 16 * 2**20,
+        connection_factory: ConnectionFactory | None = None,
     ) -> None:
         super().__init__()
         check_table(table)
@@ -117,13 +125,17 @@ class StreamingDataset(IterableDataset[Any]):
         self._partial_cycle = arguments.choice("partial_cycle", partial_cycle, ("replay", "exact"))
         self._read_ahead_bytes = arguments.integer("read_ahead_bytes", read_ahead_bytes, 1)
 
+        arguments.function("connection_factory", connection_factory)
+        self._connection_factory = connection_factory
+
         self._table = table
-        self._source = Source.open(table, version, self._columns, predicate)
+        self._source = Source.open(table, version, self._columns, predicate, connection_factory)
         splits = self._topology.num_splits
         if self._source.rows < splits:
             selected = "" if predicate is None else f" pass the filter {predicate!r} and"
             raise TooFewRowsError(
-                f"{self._source.rows} rows of table {table.name!r} version {self._source.version}{selected} cannot fill num_splits={splits}"
+                f"{self._source.rows} rows of table {table.name!r} version {self.version}{selected} cannot fill num_splits={splits}: "
+                "lower num_splits, or select more rows"
             )
         self._identity = Identity(
             num_splits=splits,
@@ -133,10 +145,8 @@ class StreamingDataset(IterableDataset[Any]):
             filter=predicate,
             **_data_identity(self._source),
         )
-        self._replay = 0
-        self._delivery = Delivery()
-        self._iterator: weakref.ref[RowIterator] | None = None
-        self._place(cursor)
+        self._position = Position(self._topology, self._split_length, cursor)
+        self._process = os.getpid()
 
     # ---- iteration
 
@@ -147,26 +157,25 @@ class StreamingDataset(IterableDataset[Any]):
         ------
         IteratorAliveError
             Another iterator of this dataset is alive (DLV-4).
-        WorkersError
-            Called in a worker process of a DataLoader.
+        MidStepStartError
+            The last pass, with several workers, stopped between step boundaries (WRK-11).
+        ForkedError
+            In a forked process, a worker of a plain DataLoader for instance (WRK-16).
+        ArgumentValueError, PartialCycleStartError
+            In a worker process: the workers do not divide the splits of the rank, or would begin in a partial cycle.
         """
-        if get_worker_info() is not None:
-            raise WorkersError("StreamingDataset cannot be read in DataLoader worker processes yet: use num_workers=0")
-        self._refuse_if_alive("iter")
-        self._replay = self.samples_to_replay
-        completed, cursor = None, self._cursor
-        if self.samples_remaining == 0:
-            if self._epoch_asked_for:
-                _log.warning("set_epoch(%d) asked for an epoch that is already completed: this pass is empty", cursor.epoch)
-            else:
-                completed, cursor = cursor, Cursor(arguments.integer("epoch", cursor.epoch + 1, 0))
-        self._place(cursor, completed)
-        identity = self._identity
-        order = Order(identity.selected_rows, identity.shuffle, identity.shuffle_seed, cursor.epoch, identity.shuffle_clump_size)
-        windows = WindowReader(self._source, order, self._sequence, self._read_ahead_bytes)
-        self._delivery = watch(self)
-        iterator = RowIterator(windows, self._transform, self._delivery)
-        self._iterator = weakref.ref(iterator)
+        self._refuse_fork()
+        worker = get_worker_info()
+        workers = 1 if worker is None else worker.num_workers
+        check_workers(self._topology, workers)
+        self._position.begin(workers, continuing=False)
+        shards = self._position.delivery.shards
+        sequence = self._position.sequence
+        if worker is not None and shards is not None:
+            sequence = shards.sequence(self._topology, self._split_length, worker.id)
+        delivery = watch(self)
+        iterator = self._reading().rows(sequence, delivery)
+        self._position.attach(iterator, delivery)
         return iterator
 
     def __len__(self) -> int:
@@ -176,17 +185,25 @@ class StreamingDataset(IterableDataset[Any]):
     @property
     def samples_remaining(self) -> int:
         """Rows left on this rank in the current epoch."""
-        return 0 if self._resting else len(self._sequence) - self._delivery.received
+        return self._position.remaining
 
     # ---- checkpoints
 
     def state_dict(self) -> State:
-        """Return the place after the rows received so far: a plain dict, the same on all ranks at one step (CKP-1, CKP-2)."""
-        return checkpoint.encode(self._identity, self._topology.world_size, self._cursor)
+        """Return the place after the rows received so far: a plain dict, the same on all ranks at one step (CKP-1, CKP-2).
+
+        Raises
+        ------
+        MidStepError
+            With several workers in documented mode, between step boundaries; the message says how many more batches to take (WRK-9).
+        UnknownPlaceError
+            While a plain DataLoader delivers from worker processes (WRK-19).
+        """
+        return checkpoint.encode(self._identity, self._topology.world_size, self._position.cursor())
 
     def floor_state_dict(self) -> State:
         """Return the state of the completed cycles only; it never raises (CKP-4)."""
-        return checkpoint.encode(self._identity, self._topology.world_size, replace(self._cursor, served=()))
+        return checkpoint.encode(self._identity, self._topology.world_size, self._position.floor())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to the place of a state; a refused load changes nothing (spec/checkpoint.md, Resume).
@@ -209,7 +226,7 @@ class StreamingDataset(IterableDataset[Any]):
         VersionError
             The recorded table version cannot be opened.
         """
-        self._refuse_if_alive("load_state_dict")
+        self._position.refuse_if_alive("load_state_dict")
         saved = checkpoint.decode(state)
         own = self._identity
         if self._seed_drawn and saved.identity.shuffle:
@@ -219,7 +236,7 @@ class StreamingDataset(IterableDataset[Any]):
         checkpoint.check_identity(saved.identity, own)
         cursor = saved.cursor
         if self._partial_cycle == "exact":
-            checkpoint.check_exact(cursor, own.num_splits, self._topology.world_size)
+            checkpoint.check_exact(saved, self._topology.world_size)
         served, cursor = cursor.served, cursor if self._partial_cycle == "exact" else replace(cursor, served=())
 
         if source is not self._source:
@@ -228,13 +245,13 @@ class StreamingDataset(IterableDataset[Any]):
             _log.info("the state's epoch %d replaces epoch %d", cursor.epoch, self.epoch)
         self._source, self._identity = source, own
         mine = range(self._topology.first_split, self._topology.first_split + self._topology.splits_per_rank)
-        self._replay = sum(split in mine for split in served) - sum(split in mine for split in cursor.served)
-        self._place(cursor)
+        replay = sum(split in mine for split in served) - sum(split in mine for split in cursor.served)
+        self._position.go_to(cursor, self._split_length, replay)
 
     @property
     def samples_to_replay(self) -> int:
         """Rows that this rank receives a second time because of the last load (RES-3, EPO-7)."""
-        return self._replay if self._completed is None or self._resting else 0
+        return self._position.replay
 
     @staticmethod
     def merge_state_dicts(states: Iterable[Mapping[str, Any]], *, skew: str = "refuse") -> State:
@@ -246,7 +263,7 @@ class StreamingDataset(IterableDataset[Any]):
     @property
     def epoch(self) -> int:
         """The epoch that the current place belongs to."""
-        return self._cursor.epoch
+        return self._position.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Ask for exactly this epoch: another one starts at its beginning, the current one keeps its place (EPO-4).
@@ -259,11 +276,8 @@ class StreamingDataset(IterableDataset[Any]):
             An iterator of this dataset is alive.
         """
         number = arguments.integer("epoch", epoch, 0)
-        self._refuse_if_alive("set_epoch")
-        if number != self.epoch:
-            self._replay = 0
-            self._place(Cursor(number))
-        self._epoch_asked_for = True
+        self._position.refuse_if_alive("set_epoch")
+        self._position.ask_for(number)
 
     def rewind(self) -> None:
         """Go to the start of the current epoch (EPO-5).
@@ -273,9 +287,8 @@ class StreamingDataset(IterableDataset[Any]):
         IteratorAliveError
             An iterator of this dataset is alive.
         """
-        self._refuse_if_alive("rewind")
-        self._replay = 0
-        self._place(Cursor(self.epoch))
+        self._position.refuse_if_alive("rewind")
+        self._position.rewind()
 
     def schedule(self, batch_size: int, epoch: int | None = None) -> Schedule:
         """Return the schedule of a whole fresh epoch of all ranks, for this dataset's rows and settings (CYC-6, CYC-7).
@@ -326,9 +339,28 @@ class StreamingDataset(IterableDataset[Any]):
         """The pinned table version."""
         return self._source.version
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled or copied: a copy would not be counted (DLV-9)."""
-        raise PickleError("StreamingDataset cannot be pickled or copied yet: build it in the process that reads it, and use num_workers=0")
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel to another process, without the table.
+
+        What a plain DataLoader's worker delivers is not seen here: from now on the place is unknown (WRK-17, WRK-19).
+        """
+        if get_spawning_popen() is not None:
+            check_picklable(transform=self._transform, connection_factory=self._connection_factory)
+            self._position.travel()
+        return {**vars(self), "_table": None, "_position": copy(self._position)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Stand where the original stood."""
+        vars(self).update(state)
+        self._process = os.getpid()
+
+    def __repr__(self) -> str:
+        """Table, version, rank and place, for logs."""
+        floor = self._position.floor()
+        return (
+            f"StreamingDataset({self._source.name!r}, version={self.version}, num_splits={self.num_splits}, "
+            f"rank={self.rank} of {self.world_size}, epoch={floor.epoch}, cycle={floor.cycle} of {self._split_length})"
+        )
 
     # ---- inside
 
@@ -336,37 +368,18 @@ class StreamingDataset(IterableDataset[Any]):
     def _split_length(self) -> int:
         return self._identity.selected_rows // self._topology.num_splits
 
-    @property
-    def _resting(self) -> bool:
-        """Whether a pass over the next epoch has begun, of which no row is received yet (EPO-2)."""
-        return self._completed is not None and self._delivery.received == 0
+    def _reading(self) -> Reading:
+        """How the rows of the pass that has begun are read."""
+        own, epoch = self._identity, self._position.sequence.epoch
+        order = Order(own.selected_rows, own.shuffle, own.shuffle_seed, epoch, own.shuffle_clump_size)
+        return Reading(self._source, order, self._transform, self._read_ahead_bytes)
 
-    @property
-    def _cursor(self) -> Cursor:
-        if self._completed is not None and self._resting:
-            return self._completed
-        return self._sequence.cursor(self._delivery.received)
-
-    def _place(self, cursor: Cursor, completed: Cursor | None = None) -> None:
-        """Stand at a cursor, with no iterator and no rows received since, and nothing asked for."""
-        self._completed = completed
-        self._sequence = RankSequence(self._topology, self._split_length, cursor)
-        self._delivery.fence()
-        self._delivery = Delivery()
-        self._iterator = None
-        self._epoch_asked_for = False
-
-    def _refuse_if_alive(self, what: str) -> None:
-        # Nothing in this frame may refer to the iterator: whoever keeps the exception would keep it alive.
-        if self._iterator_alive():
-            raise IteratorAliveError(
-                f"{what} while an iterator of this dataset is alive: finish it, close() it, or drop every reference to it"
+    def _refuse_fork(self) -> None:
+        if os.getpid() != self._process:
+            raise ForkedError(
+                "this dataset was carried into a forked process, where LanceDB would crash or hang: use StreamingDataLoader, or "
+                'pass multiprocessing_context="forkserver" or "spawn" to DataLoader, or num_workers=0'
             )
-
-    def _iterator_alive(self) -> bool:
-        """Whether an iterator may still deliver; one whose batch never arrived can only fail (DLV-4)."""
-        iterator = self._iterator() if self._iterator is not None else None
-        return iterator is not None and iterator.alive and not self._delivery.in_flight
 
     def _source_of(self, saved: Identity, own: Identity) -> Source:
         """The source at the recorded version of this table (RES-2), where nothing else speaks against the state."""
@@ -374,7 +387,8 @@ class StreamingDataset(IterableDataset[Any]):
         settings_fit = all(getattr(saved, key) == value for key, value in vars(own).items() if key not in data)
         if saved.table_version == own.table_version or self._version_given or not settings_fit:
             return self._source
-        return Source.open(self._table, saved.table_version, self._columns, own.filter)
+        table = self._source.open_table() if self._table is None else self._table
+        return Source.open(table, saved.table_version, self._columns, own.filter, self._connection_factory)
 
 
 def _data_identity(source: Source) -> dict[str, Any]:

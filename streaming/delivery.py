@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
+from streaming.cycle import Cursor, RankSequence
 from streaming.errors import IteratorFailedError
+from streaming.sharding import Shards
 
 
 class Delivery:
@@ -27,6 +30,28 @@ class Delivery:
         """Whether rows are handed out that have not arrived."""
         return self.handed > self.received
 
+    @property
+    def shards(self) -> Shards | None:
+        """The place of several workers in documented mode, else None (WRK-8)."""
+        return None
+
+    def cursor(self, sequence: RankSequence) -> Cursor | None:
+        """The place of the rows received of this sequence; None between step boundaries."""
+        return sequence.cursor(self.received)
+
+    def floor(self, sequence: RankSequence) -> Cursor:
+        """The completed cycles only (CKP-4)."""
+        return replace(sequence.cursor(self.received), served=())
+
+    def commit(self, worker: int, count: int) -> None:  # noqa: ARG002
+        """Count a batch of a StreamingDataLoader, as it is returned to the trainer (WRK-6)."""
+        self.check()
+        self.handed += count
+
+    def batches_to_boundary(self) -> int:
+        """Batches to the next step boundary (WRK-9)."""
+        return 0
+
     def fence(self) -> None:
         """End this pass for good: a newer iterator or a load has taken over the place it stood at."""
         self._fenced = True
@@ -35,6 +60,46 @@ class Delivery:
         """Raise IteratorFailedError if the next row must not be handed out (DLV-5)."""
         if self._fenced:
             raise IteratorFailedError("this iterator was replaced after one of its batches never arrived; use the newer one")
+
+
+class ShardedDelivery(Delivery):
+    """Rows of one pass in documented mode with several workers (WRK-8)."""
+
+    def __init__(self, shards: Shards, batch_size: int) -> None:
+        super().__init__()
+        self._shards, self._batch_size = shards, batch_size
+
+    @property
+    def received(self) -> int:
+        """Rows committed since the workers' origin."""
+        return sum(self._shards.received)
+
+    @property
+    def in_flight(self) -> bool:
+        """Nothing is handed out before it is committed."""
+        return False
+
+    @property
+    def shards(self) -> Shards | None:
+        """The place of the workers."""
+        return self._shards
+
+    def cursor(self, sequence: RankSequence) -> Cursor | None:  # noqa: ARG002
+        """The cursor at a step boundary, else None."""
+        return self._shards.boundary()
+
+    def floor(self, sequence: RankSequence) -> Cursor:  # noqa: ARG002
+        """Cycles completed over all splits of the rank (WRK-10)."""
+        return self._shards.floor()
+
+    def commit(self, worker: int, count: int) -> None:
+        """Count a batch of this worker."""
+        self.check()
+        self._shards = self._shards.after(worker, count)
+
+    def batches_to_boundary(self) -> int:
+        """Batches to the next step boundary (WRK-9)."""
+        return self._shards.batches_to_boundary(self._batch_size)
 
 
 class BatchDelivery(Delivery):

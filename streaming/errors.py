@@ -11,12 +11,17 @@ __all__ = [
     "ArgumentTypeError",
     "ArgumentValueError",
     "FilterError",
+    "ForkedError",
     "IteratorAliveError",
     "IteratorFailedError",
+    "MainGuardError",
     "MalformedStateError",
     "MergeCountError",
     "MergeSkewError",
+    "MidStepError",
+    "MidStepStartError",
     "PartialCycleError",
+    "PartialCycleStartError",
     "PickleError",
     "ReadError",
     "SchemaVersionError",
@@ -25,8 +30,9 @@ __all__ = [
     "TooFewRowsError",
     "TransformError",
     "UnknownColumnError",
+    "UnknownPlaceError",
     "VersionError",
-    "WorkersError",
+    "WorkerFailedError",
 ]
 
 
@@ -139,14 +145,50 @@ class IteratorFailedError(StreamingError, RuntimeError):
     code = "iterator.failed"
 
 
-class WorkersError(StreamingError, RuntimeError):
-    """Iteration inside a DataLoader worker process (DLV-9)."""
+class MidStepError(StreamingError, RuntimeError):
+    """`state_dict()` between step boundaries of several workers (WRK-9)."""
 
-    code = "iterator.workers"
+    code = "state.mid_step"
+
+
+class UnknownPlaceError(StreamingError, RuntimeError):
+    """`state_dict()` while a plain DataLoader delivers in worker processes (WRK-19)."""
+
+    code = "state.unknown"
+
+
+class MidStepStartError(StreamingError, RuntimeError):
+    """A pass that cannot continue where several workers stopped (WRK-11)."""
+
+    code = "workers.mid_step"
+
+
+class PartialCycleStartError(StreamingError, RuntimeError):
+    """Several workers that would begin in a partial cycle (WRK-12)."""
+
+    code = "workers.partial_cycle"
+
+
+class WorkerFailedError(StreamingError, RuntimeError):
+    """A worker process died or was ended by an exception that ends processes (WRK-14)."""
+
+    code = "worker.failed"
+
+
+class ForkedError(StreamingError, RuntimeError):
+    """A dataset in a forked process, where the engine would crash or hang (WRK-16)."""
+
+    code = "process.forked"
+
+
+class MainGuardError(StreamingError, RuntimeError):
+    """Workers asked for by a main module that is still being imported (WRK-18)."""
+
+    code = "process.main_guard"
 
 
 class PickleError(StreamingError, TypeError):
-    """A dataset cannot be pickled or copied (DLV-9)."""
+    """Something that must travel to a worker process cannot be pickled (WRK-17)."""
 
     code = "dataset.pickle"
 

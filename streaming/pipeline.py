@@ -7,17 +7,25 @@ splits there are. At most two windows exist at a time, the one being consumed an
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 
-from streaming.cycle import RankSequence
-from streaming.order import Order
+from streaming.order import Order, Positions
 from streaming.source import Source
 
 _FIRST_ROWS: Final = 16
 _GROWTH: Final = 8
 _MOST_ROWS: Final = 32768
+
+
+class RowSequence(Protocol):
+    """Which positions come, in order."""
+
+    def __len__(self) -> int: ...
+
+    def positions(self, begin: int, end: int) -> Positions:
+        """Positions of the rows ``begin <= j < end``."""
 
 
 class WindowReader:
@@ -32,7 +40,7 @@ class WindowReader:
         first one at most 16.
     """
 
-    def __init__(self, source: Source, order: Order, sequence: RankSequence, read_ahead_bytes: int) -> None:
+    def __init__(self, source: Source, order: Order, sequence: RowSequence, read_ahead_bytes: int) -> None:
         self._source, self._order, self._sequence = source, order, sequence
         self._window_bytes = max(read_ahead_bytes // 2, 1)
         self._submitted = 0
@@ -61,5 +69,5 @@ class WindowReader:
         self._reading = None if begin == end else self._thread.submit(_read, self._source, self._order, self._sequence, begin, end)
 
 
-def _read(source: Source, order: Order, sequence: RankSequence, begin: int, end: int) -> pa.RecordBatch:
+def _read(source: Source, order: Order, sequence: RowSequence, begin: int, end: int) -> pa.RecordBatch:
     return source.take(order.row(sequence.positions(begin, end)))

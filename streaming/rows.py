@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
 from streaming.delivery import Delivery
 from streaming.errors import IteratorFailedError, TransformError
-from streaming.pipeline import WindowReader
+from streaming.order import Order
+from streaming.pipeline import RowSequence, WindowReader
+from streaming.source import Source
 
 Transform = Callable[[pa.RecordBatch], Any]
 
 # Rows converted to Python objects, or passed to a transform, at a time.
 _CHUNK_ROWS: Final = 256
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How rows are read and turned into what the user gets; it travels to workers.
+
+    Parameters
+    ----------
+    source, order
+        Where rows are, and which row is at a position.
+    transform : callable or None
+        DLV-7.
+    read_ahead_bytes : int
+        See `WindowReader`.
+    """
+
+    source: Source
+    order: Order
+    transform: Transform | None
+    read_ahead_bytes: int
+
+    def rows(self, sequence: RowSequence, delivery: Delivery) -> RowIterator:
+        """An iterator over the rows of a sequence."""
+        return RowIterator(WindowReader(self.source, self.order, sequence, self.read_ahead_bytes), self.transform, delivery)
 
 
 class RowIterator(Iterator[Any]):
@@ -113,26 +140,38 @@ def _outputs(transform: Transform, batch: pa.RecordBatch) -> tuple[list[Any], Ex
     """Outputs of the rows before the first bad one, and its exception (DLV-7)."""
     try:
         return _one_per_row(transform, batch), None
+    except TransformError as error:
+        return [], error
     except Exception as error:
-        if batch.num_rows == 1:
-            return [], error
+        failure = _not_the_end(error)
     rows: list[Any] = []
-    for i in range(batch.num_rows):
-        output, error_of_row = _outputs(transform, batch.slice(i, 1))
-        if error_of_row is not None:
-            return rows, error_of_row
-        rows += output
-    return rows, None
+    for i in range(batch.num_rows if batch.num_rows > 1 else 0):
+        try:
+            rows += _one_per_row(transform, batch.slice(i, 1))
+        except Exception as error:
+            return rows, _not_the_end(error)
+    # No row is bad by itself: the failure is not forgiven, and no row of the batch is delivered.
+    return [], failure
 
 
 def _one_per_row(transform: Transform, batch: pa.RecordBatch) -> list[Any]:
-    try:
-        result = transform(batch)
-    except StopIteration as error:
-        raise TransformError("transform raised StopIteration, which would have ended the data silently") from error
-    if not isinstance(result, Iterable) or isinstance(result, (Mapping, str, bytes, pa.RecordBatch, pa.Table)):
+    result = transform(batch)
+    if not isinstance(result, Iterable) or isinstance(result, _NO_ROWS):
         raise TransformError(f"transform must return one output per row in a list, got {type(result).__name__}")
     rows = list(result)
     if len(rows) != batch.num_rows:
         raise TransformError(f"transform must return one output per row: got {len(rows)} for {batch.num_rows} rows")
     return rows
+
+
+# Iterable, but not over rows, or not in their order.
+_NO_ROWS: Final = (Mapping, Set, str, bytes, pa.RecordBatch, pa.Table, pa.Array, pa.ChunkedArray)
+
+
+def _not_the_end(error: Exception) -> Exception:
+    """StopIteration would end the data silently; it becomes an error, anything else stays as it is (DLV-5)."""
+    if not isinstance(error, StopIteration):
+        return error
+    wrapped = TransformError("transform raised StopIteration, which would have ended the data silently")
+    wrapped.__cause__ = error
+    return wrapped

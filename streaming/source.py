@@ -18,6 +18,7 @@ import pyarrow as pa
 from streaming.arguments import integer, known_columns
 from streaming.errors import ArgumentTypeError, FilterError, ReadError, VersionError
 from streaming.order import Positions
+from streaming.recipe import ConnectionFactory, Recipe
 
 _KEY = "_rowoffset"
 
@@ -25,7 +26,8 @@ _KEY = "_rowoffset"
 class Source:
     """The selected rows of one pinned version.
 
-    Build it with `Source.open`; it never changes afterwards and never moves the caller's handle (DLV-12).
+    Build it with `Source.open`; it never changes afterwards and never moves the caller's handle (DLV-12). It can be pickled: a
+    copy opens the table again at its first read, and a copy of an in-memory table holds its rows (WRK-17).
 
     Attributes
     ----------
@@ -39,17 +41,27 @@ class Source:
         Schema fingerprint (CKP-3).
     """
 
-    def __init__(self, handle: Any, name: str, columns: Sequence[str], offsets: Positions | None) -> None:
-        self._handle = handle
+    def __init__(self, handle: Any, factory: ConnectionFactory | None, columns: Sequence[str], offsets: Positions | None) -> None:
+        self._handle, self._factory = handle, factory
+        self._recipe: Recipe | None = None
         self._columns = [*columns, _KEY]
         self._offsets = offsets
-        self.name = name
+        self._held: pa.Table | None = None
+        self.name: str = handle.name
         self.version = int(handle.version)
+        self.branch: str = handle.current_branch() or "main"
         self.rows = int(handle.count_rows()) if offsets is None else len(offsets)
         self.fingerprint = fingerprint(handle.schema)
 
     @classmethod
-    def open(cls, table: Any, version: int | str | None, columns: Sequence[str] | None, predicate: str | None) -> Source:
+    def open(
+        cls,
+        table: Any,
+        version: int | str | None,
+        columns: Sequence[str] | None,
+        predicate: str | None,
+        factory: ConnectionFactory | None = None,
+    ) -> Source:
         """Pin a version and select its rows; the only step that scans, and only with a predicate.
 
         Raises
@@ -61,7 +73,8 @@ class Source:
         existing = handle.schema.names
         if columns is not None:
             known_columns("columns", columns, existing)
-        return cls(handle, table.name, existing if columns is None else columns, None if predicate is None else _select(handle, predicate))
+        offsets = None if predicate is None else _select(handle, predicate)
+        return cls(handle, factory, existing if columns is None else columns, offsets)
 
     def take(self, rows: Positions) -> pa.RecordBatch:
         """Read these selected rows, distinct and in any order; the batch has them in the order given.
@@ -71,6 +84,10 @@ class Source:
         ReadError
             Other rows came back.
         """
+        if self._held is not None:
+            return _one_batch(self._held.take(rows))
+        if self._handle is None and self._recipe is not None:
+            self._handle = _pin(self._recipe.open(), self.version, self.branch)
         offsets = rows if self._offsets is None else self._offsets[rows]
         ascending = np.argsort(offsets)
         wanted = offsets[ascending]
@@ -83,7 +100,39 @@ class Source:
             )
         index = np.empty_like(ascending)
         index[ascending] = by_key
-        return table.drop_columns([_KEY]).take(index).combine_chunks().to_batches()[0]
+        return _one_batch(table.drop_columns([_KEY]).take(index))
+
+    def open_table(self) -> Any:
+        """Open the table again, in a process that the source travelled to.
+
+        Raises
+        ------
+        VersionError
+            An in-memory table lives in its own process only.
+        """
+        if self._recipe is None or self._recipe.in_memory:
+            raise VersionError(f"in-memory table {self.name!r} cannot be opened in another process, so nor can its other versions")
+        return self._recipe.open()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the open handle behind; take the rows along where no other process can open them."""
+        state = {**vars(self), "_handle": None}
+        if self._handle is not None:
+            state["_recipe"] = Recipe.of(self._handle, self._factory)
+            if state["_recipe"].in_memory:
+                state["_held"] = self._all_rows()
+                state["_offsets"] = None
+        return state
+
+    def _all_rows(self) -> pa.Table:
+        """All selected rows in their order."""
+        table = self._handle.search().select(self._columns).to_arrow()
+        table = table.sort_by(_KEY).drop_columns([_KEY])
+        return table if self._offsets is None else table.take(self._offsets)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    return table.combine_chunks().to_batches()[0]
 
 
 def check_table(table: object) -> None:
@@ -107,22 +156,24 @@ def fingerprint(schema: pa.Schema) -> str:
     return hashlib.sha256(json.dumps(fields, separators=(",", ":")).encode()).hexdigest()
 
 
-def _pin(table: Any, version: int | str | None) -> Any:
+def _pin(table: Any, version: int | str | None, branch: str | None = None) -> Any:
     """Open a second handle on the version; the caller's handle stays where it is."""
     try:
         if isinstance(version, str):
             version = table.tags.get_version(version)
-        return table.branches.checkout(table.current_branch() or "main", int(table.version) if version is None else version)
+        branch = branch or table.current_branch() or "main"
+        return table.branches.checkout(branch, int(table.version) if version is None else version)
     except (RuntimeError, ValueError) as error:
         raise VersionError(
-            f"version {version!r} of table {table.name!r} cannot be opened. If it was cleaned up, the rows of that run are gone: "
-            f"keep versions in use by a tag (table.tags.create). The engine says: {error}"
+            f"version {version!r} of table {table.name!r} cannot be opened: there is no such version or tag, or it was cleaned up. "
+            f"Keep versions in use by a tag (table.tags.create). The engine says: {error}"
         ) from error
 
 
 def _select(handle: Any, predicate: str) -> Positions:
     """Offsets of the rows that pass the predicate, ascending (TRM-1): one scan."""
-    query = handle.search().where(predicate).select([_KEY])
+    # In parentheses, so that nothing can follow the predicate: the engine would ignore "id > 3 LIMIT 5" behind the 3.
+    query = handle.search().where(f"({predicate})").select([_KEY])
     try:
         query.explain_plan()
     except (RuntimeError, ValueError) as error:

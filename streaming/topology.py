@@ -51,7 +51,10 @@ def resolve(num_splits: object, rank: object, world_size: object) -> Topology:
             )
     me = integer("rank", 0 if rank is None else rank, 0)
     if me >= size:
-        raise ArgumentValueError(f"rank must lie in [0, world_size) = [0, {size}), got {me}", "rank")
+        raise ArgumentValueError(
+            f"rank must lie in [0, world_size) = [0, {size}), got {me}; defaults: the process group, or RANK and WORLD_SIZE",
+            "rank",
+        )
     if num_splits is None:
         _log.info("num_splits defaults to world_size=%d: such a checkpoint resumes only on world sizes that divide it", size)
         num_splits = size

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from streaming import StreamingDataset, StreamingError
-from streaming.errors import ArgumentTypeError, ArgumentValueError, PickleError, TooFewRowsError, UnknownColumnError, VersionError
+from streaming.errors import ArgumentTypeError, ArgumentValueError, TooFewRowsError, UnknownColumnError, VersionError
 from tests.support import connection, ids, numbered_table
 
 VALUE, TYPE = "argument.value", "argument.type"
@@ -138,7 +138,7 @@ def test_too_few_rows() -> None:
 
 def test_the_nearest_column_is_named() -> None:
     table = connection().create_table("wide", [{"caption": "a", "image": 1, "label": 2}])
-    with pytest.raises(UnknownColumnError, match="'lable'; the nearest one is 'label'"):
+    with pytest.raises(UnknownColumnError, match="'lable'; the nearest one is 'label' of \\['caption', 'image', 'label'\\]"):
         StreamingDataset(table, columns=["image", "lable"])
 
 
@@ -204,8 +204,30 @@ def test_set_epoch_is_checked_like_epoch() -> None:
     assert dataset.epoch == 0
 
 
-def test_no_copies_and_no_pickles() -> None:
-    dataset = StreamingDataset(numbered_table(24))
-    for copier in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(PickleError):
-            copier(dataset)
+def test_filters_must_be_predicates_that_select_the_same_rows_twice() -> None:
+    for predicate in (
+        "id > 3 LIMIT 5",
+        "id > 3 ORDER BY id",
+        "id > 3; DROP TABLE t24",
+        "id > 3 -- x",
+        "id > 3)",
+        "random() > 0.5",
+        "id > 3 AND NOW() > x",
+        "CURRENT_DATE > x",
+    ):
+        assert refusal(filter=predicate).code == "argument.filter", predicate
+    table = connection().create_table("named", [{"now": "random()", "id": i} for i in range(8)])
+    assert len(StreamingDataset(table, num_splits=1, filter="`now` = 'random()' AND id > 3")) == 4
+
+
+def test_copies_stand_where_the_original_stood() -> None:
+    dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=1, filter="id > 2")
+    iterator = iter(dataset)
+    for _ in range(7):
+        next(iterator)
+    for copier in (copy.copy, copy.deepcopy, lambda d: pickle.loads(pickle.dumps(d))):
+        twin = copier(dataset)
+        assert twin.state_dict() == dataset.state_dict()
+        assert ids(twin) == ids(copier(dataset))
+        assert len(ids(copier(dataset))) == 20 - 7
+    assert dataset.samples_remaining == 20 - 7

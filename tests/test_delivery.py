@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, IterableDataset
 
 from streaming import StreamingDataset
-from streaming.errors import IteratorAliveError, IteratorFailedError, TransformError, WorkersError
+from streaming.errors import ForkedError, IteratorAliveError, IteratorFailedError, TransformError
 from tests.support import connection, ids, numbered_table
 
 ROWS = 24
@@ -187,9 +187,12 @@ def test_interrupted_between_two_rows_of_a_batch() -> None:
         lambda b: 3,
         lambda b: column(b)[1:],
         lambda b: [*column(b), 1],
+        lambda b: b.column(0),
+        lambda b: set(column(b)),
+        lambda b: [column(b)],
         pa.table,
     ],
-    ids=["batch", "dict", "str", "bytes", "none", "int", "short", "long", "table"],
+    ids=["batch", "dict", "str", "bytes", "none", "int", "short", "long", "array", "set", "collated", "table"],
 )
 def test_a_transform_that_breaks_its_contract(result: Any) -> None:
     dataset = make(transform=result)
@@ -201,6 +204,25 @@ def test_a_transform_that_breaks_its_contract(result: Any) -> None:
 @pytest.mark.parametrize("convert", [tuple, iter, torch.tensor, lambda v: (x for x in v)], ids=["tuple", "iterator", "tensor", "generator"])
 def test_transforms_may_return_any_iterable(convert: Any) -> None:
     assert [int(row) for row in make(transform=lambda b: convert(column(b)))] == SEQUENCE
+
+
+def test_a_failure_that_does_not_come_again_is_not_forgiven() -> None:
+    """DLV-7: no row is bad by itself, so the exception is raised and no row of the batch is delivered; the next pass delivers them."""
+    calls = []
+
+    def flaky(batch: pa.RecordBatch) -> list[int]:
+        calls.append(batch.num_rows)
+        if len(calls) == 2:
+            raise OSError("network")
+        return column(batch)
+
+    dataset = StreamingDataset(numbered_table(1000), num_splits=1, shuffle=False, transform=flaky)
+    rows = []
+    with pytest.raises(OSError, match="network"):
+        for row in dataset:
+            rows.append(row)
+    assert len(rows) == calls[0]
+    assert rows + list(dataset) == list(range(1000))
 
 
 def test_a_transform_sees_consecutive_rows_in_order() -> None:
@@ -323,10 +345,11 @@ def test_a_torch_without_the_known_shape_counts_rows_handed_out(monkeypatch: pyt
     assert [row for batch in batches for row in batch] == SEQUENCE[5:]
 
 
-def test_workers_are_refused_at_the_first_row() -> None:
-    """A fork before the error is torch's doing; Lance is not touched in the child."""
-    with pytest.raises(WorkersError, match="num_workers=0"):
-        next(iter(DataLoader(make(), batch_size=2, num_workers=1)))
+@pytest.mark.filterwarnings("ignore:lance is not fork-safe")
+def test_a_forked_worker_is_refused_at_the_first_row() -> None:
+    """WRK-16: a fork before the error is torch's doing; Lance is not touched in the child."""
+    with pytest.raises(ForkedError, match="StreamingDataLoader"):
+        next(iter(DataLoader(make(), batch_size=2, num_workers=1, multiprocessing_context="fork")))
 
 
 # ---- one iterator

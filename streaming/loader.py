@@ -1,0 +1,267 @@
+"""StreamingDataLoader: torch's DataLoader, exact at the batch that the trainer holds (spec/workers.md)."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import multiprocessing
+from collections.abc import Iterator, Mapping
+from multiprocessing.context import BaseContext
+from multiprocessing.process import current_process
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from streaming import arguments
+from streaming.checkpoint import State
+from streaming.dataset import StreamingDataset
+from streaming.errors import ArgumentTypeError, ArgumentValueError, IteratorFailedError, MainGuardError, WorkerFailedError
+from streaming.position import Position
+from streaming.recipe import check_picklable
+from streaming.replica import Replica, Share
+from streaming.sharding import check_workers
+
+_log = logging.getLogger(__name__)
+_TORCH_ARGUMENTS = inspect.signature(DataLoader.__init__)
+# Imported once by the server that workers are forked from. Not lancedb, which starts threads when it is imported.
+_PRELOADED = ["torch", "numpy", "pyarrow", "streaming"]
+
+
+class StreamingDataLoader(DataLoader[Any]):
+    """Batches of a StreamingDataset, prepared by 0 or more worker processes, counted when the trainer receives them.
+
+    With ``num_workers >= 1`` the processes are started by forkserver or spawn, never by fork: the script needs an
+    ``if __name__ == "__main__":`` guard, and `transform`, `collate_fn` and `worker_init_fn` must be picklable.
+
+    In the documented mode, ``worker_sharding="splits"``, each worker owns a part of the rank's splits. Then with two and more
+    workers the rows of one step differ from those without workers, and `state_dict` is legal at step boundaries only. In the
+    invariant mode, ``"batches"``, neither batches nor states depend on the number of workers. Prefer it where the rows
+    of a step matter or checkpoints are taken at any batch; the documented mode reads each split from one worker only.
+
+    Parameters
+    ----------
+    dataset : StreamingDataset
+        Not of a subclass that overrides ``__iter__``.
+    *args, **kwargs
+        All of torch's DataLoader, but for `shuffle`, `sampler`, `batch_sampler`, `drop_last`, `persistent_workers` and
+        ``in_order=False``, which are refused (WRK-20).
+    worker_sharding : {"splits", "batches"}
+        Documented or invariant mode (WRK-1).
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError
+        A refused argument.
+
+    Examples
+    --------
+    >>> import lancedb
+    >>> from streaming import StreamingDataset
+    >>> table = lancedb.connect("memory://").create_table("loaded", [{"n": i} for i in range(8)])
+    >>> loader = StreamingDataLoader(StreamingDataset(table, num_splits=2, shuffle=False), batch_size=4)
+    >>> [batch["n"].tolist() for batch in loader]
+    [[0, 4, 1, 5], [2, 6, 3, 7]]
+    """
+
+    def __init__(self, dataset: StreamingDataset, *args: Any, worker_sharding: str = "splits", **kwargs: Any) -> None:
+        _check_arguments(dataset, args, kwargs)
+        self._sharding = arguments.choice("worker_sharding", worker_sharding, ("splits", "batches"))
+        super().__init__(dataset, *args, **kwargs)
+        if self._shards > 1:
+            check_workers(dataset._topology, self.num_workers)
+
+    @property
+    def _shards(self) -> int:
+        """Workers with splits of their own."""
+        return max(self.num_workers, 1) if self._sharding == "splits" else 1
+
+    @property
+    def _rows_per_batch(self) -> int:
+        return 1 if self.batch_size is None else int(self.batch_size)
+
+    def __iter__(self) -> LoaderIterator:  # type: ignore[override]
+        """Start a pass at the dataset's place (EPO-2, WRK-11).
+
+        Raises
+        ------
+        IteratorAliveError, MidStepStartError, PartialCycleStartError
+            The place is taken, or not one where these workers can begin.
+        MainGuardError, PickleError
+            Worker processes cannot be started (WRK-17, WRK-18).
+        """
+        dataset: StreamingDataset = self.dataset  # type: ignore[assignment]
+        dataset._refuse_fork()
+        context = self._start_method() if self.num_workers else None
+        if context is not None:
+            check_picklable(
+                transform=dataset._transform,
+                connection_factory=dataset._connection_factory,
+                collate_fn=self.collate_fn,
+                worker_init_fn=self.worker_init_fn,
+            )
+        position = dataset._position
+        shards = position.begin(self._shards, self._rows_per_batch)
+        share = Share(dataset._topology, dataset._split_length, position.sequence, shards, max(self.num_workers, 1), self._rows_per_batch)
+        inner: DataLoader[Any] = DataLoader(
+            Replica(dataset._reading(), share, self.collate_fn, self.batch_size is None),
+            batch_size=None,
+            collate_fn=_as_it_is,
+            num_workers=self.num_workers,
+            pin_memory=self.pin_memory,
+            pin_memory_device=self.pin_memory_device,
+            timeout=self.timeout,
+            worker_init_fn=self.worker_init_fn,
+            multiprocessing_context=context,
+            generator=self.generator,
+            prefetch_factor=self.prefetch_factor,
+        )
+        return LoaderIterator(iter(inner), position)
+
+    def __len__(self) -> int:
+        """Batches of a fresh full epoch on this rank, the same on every rank (WRK-13)."""
+        rows = len(self.dataset)  # type: ignore[arg-type]
+        return self._shards * -(-(rows // self._shards) // self._rows_per_batch)
+
+    def state_dict(self) -> State:
+        """Return the dataset's place after the batches received; see `StreamingDataset.state_dict`."""
+        state: State = self.dataset.state_dict()  # type: ignore[attr-defined]
+        return state
+
+    def floor_state_dict(self) -> State:
+        """Return the completed cycles only; it never raises (WRK-10)."""
+        state: State = self.dataset.floor_state_dict()  # type: ignore[attr-defined]
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go to the place of a state; see `StreamingDataset.load_state_dict`."""
+        self.dataset.load_state_dict(state)  # type: ignore[attr-defined]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Ask for exactly this epoch; see `StreamingDataset.set_epoch`."""
+        self.dataset.set_epoch(epoch)  # type: ignore[attr-defined]
+
+    def _start_method(self) -> BaseContext:
+        """The context that starts workers: the user's or the default, but never fork (WRK-16, WRK-18)."""
+        if getattr(current_process(), "_inheriting", False):
+            raise MainGuardError(
+                "worker processes import the main module, which starts workers while it is imported: "
+                'put the training code under if __name__ == "__main__":'
+            )
+        context = self.multiprocessing_context or multiprocessing.get_context()
+        method = context.get_start_method()
+        if method == "fork":
+            methods = multiprocessing.get_all_start_methods()
+            method = "forkserver" if "forkserver" in methods else "spawn"
+            context = multiprocessing.get_context(method)
+        if method == "forkserver":
+            context.set_forkserver_preload(_PRELOADED)
+        return context
+
+
+class LoaderIterator(Iterator[Any]):
+    """One pass of a StreamingDataLoader. A batch is committed as it is returned (WRK-6).
+
+    ``close()`` ends it early and its workers with it; so does dropping it.
+    """
+
+    # How it ended: "closed", "failed", or None while alive.
+    _over: str | None = "closed"
+
+    def __init__(self, inner: Iterator[Any], position: Position) -> None:
+        self._inner: Any = inner
+        self._position, self._delivery = position, position.delivery
+        self._over = None
+        position.attach(self)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may still deliver (DLV-4)."""
+        return self._over is None
+
+    def __next__(self) -> Any:
+        """Return the next batch.
+
+        Raises
+        ------
+        IteratorFailedError
+            The iterator failed earlier (WRK-15).
+        WorkerFailedError
+            A worker died.
+        """
+        if self._over is not None:
+            if self._over == "failed":
+                raise IteratorFailedError("this iterator failed and is over; a new one starts with the first batch that was not received")
+            raise StopIteration
+        try:
+            batch, worker, count = next(self._inner)
+            self._delivery.commit(worker, count)
+        except StopIteration:
+            self._end_of_data()
+            raise
+        except BaseException as error:
+            self._end("failed")
+            if _worker_died(error):
+                raise WorkerFailedError(_DEATH + str(error)) from error
+            raise
+        return batch
+
+    def close(self) -> None:
+        """End the pass and its workers; the dataset's place is that of the batches received."""
+        self._end("closed")
+
+    def __del__(self) -> None:
+        """End the workers of an iterator that nobody holds any more."""
+        self.close()
+
+    def _end_of_data(self) -> None:
+        """Every row must have arrived: a worker that stops early is a failure, not the end (WRK-14)."""
+        short = len(self._position.sequence) - self._delivery.received
+        self._end("failed" if short else "closed")
+        if short:
+            raise WorkerFailedError(f"the workers ended {short} rows before the end of the epoch")
+
+    def _end(self, how: str) -> None:
+        if self._over is None:
+            self._over = how
+            inner, self._inner = self._inner, None
+            # By name, because a kept exception may keep torch's iterator alive.
+            shut_down = getattr(inner, "_shutdown_workers", None)
+            if shut_down is not None:
+                shut_down()
+
+
+_DEATH = (
+    "a worker process died (see its own words above, if any). If it never delivered a batch, does the script start workers outside "
+    'of if __name__ == "__main__":? torch says: '
+)
+
+
+def _worker_died(error: BaseException) -> bool:
+    return type(error) is RuntimeError and "DataLoader worker" in str(error) and "pid" in str(error)
+
+
+def _as_it_is(item: Any) -> Any:
+    return item
+
+
+def _check_arguments(dataset: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse what would break checkpoints, however it is spelled (WRK-20)."""
+    if not isinstance(dataset, StreamingDataset):
+        raise ArgumentTypeError(f"dataset must be a StreamingDataset, got {type(dataset).__name__}", "dataset")
+    if type(dataset).__iter__ is not StreamingDataset.__iter__:
+        raise ArgumentTypeError(f"dataset must not override __iter__, as {type(dataset).__name__} does: workers read past it", "dataset")
+    given = _TORCH_ARGUMENTS.bind(None, dataset, *args, **kwargs).arguments
+    for name in ("shuffle", "sampler", "batch_sampler"):
+        value = given.get(name)
+        if value is not None and not (name == "shuffle" and not value):
+            raise ArgumentValueError(f"{name} belongs to the dataset: pass shuffle to StreamingDataset", name)
+    if not given.get("in_order", True):
+        raise ArgumentValueError("in_order must be true: checkpoints count batches in order", "in_order")
+    if given.get("persistent_workers"):
+        raise ArgumentValueError(
+            "persistent_workers must be false: prefetched copies cannot follow the trainer's place", "persistent_workers"
+        )
+    if given.get("drop_last"):
+        raise ArgumentValueError(
+            "drop_last must be false: dropped rows would be neither received nor left; choose num_splits instead", "drop_last"
+        )

@@ -1,0 +1,83 @@
+"""How a table is opened again in another process: a recipe, never an open handle (WRK-17)."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streaming.errors import PickleError
+
+ConnectionFactory = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to open a table by itself.
+
+    Parameters
+    ----------
+    name : str
+        Table name.
+    factory : callable or None
+        The user's own: maps the table name to a table, with the user's own credentials.
+    connection : str or None
+        What lancedb's connection says of itself, where there is no factory.
+    namespace : tuple of str
+        Path of the namespace.
+    """
+
+    name: str
+    factory: ConnectionFactory | None
+    connection: str | None
+    namespace: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: Any, factory: ConnectionFactory | None) -> Recipe:
+        """The recipe of an open table.
+
+        Raises
+        ------
+        PickleError
+            The table does not tell how it was opened.
+        """
+        if factory is not None:
+            return cls(table.name, factory, None, ())
+        try:
+            connection = table._conn.serialize()
+        except (AttributeError, NotImplementedError) as error:
+            raise PickleError(
+                f"table {table.name!r} does not tell how to open it again in a worker process; pass connection_factory, a function "
+                "defined in a module that maps the table name to a table"
+            ) from error
+        return cls(table.name, None, connection, tuple(table._namespace_path or ()))
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the table lives in this process only."""
+        return self.factory is None and '"memory://' in (self.connection or "")
+
+    def open(self) -> Any:
+        """Open the table."""
+        if self.factory is not None:
+            return self.factory(self.name)
+        import lancedb  # noqa: PLC0415  importing lancedb starts threads: only in the process that reads
+
+        return lancedb.deserialize_conn(self.connection).open_table(self.name, namespace_path=list(self.namespace) or None)
+
+
+def check_picklable(**items: Any) -> None:
+    """Refuse what cannot travel to a worker process, naming the argument (WRK-17).
+
+    Raises
+    ------
+    PickleError
+        The first argument that cannot be pickled.
+    """
+    for name, item in items.items():
+        try:
+            pickle.dumps(item)
+        except Exception as error:
+            remedy = "define functions and classes at the top level of a module"
+            raise PickleError(f"{name} cannot be pickled, which worker processes need ({error}); {remedy}") from error
