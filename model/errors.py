@@ -17,6 +17,12 @@ CODES = (
     "iterator.failed",
 )
 
+# Those of chapter workers.
+WORKER_CODES = ("state.mid_step", "workers.mid_step", "workers.partial_cycle")
+
+# No code of the specification: it stands for whatever a worker raised, the user's own exception or torch's (WRK-14).
+RAISED = "worker.raised"
+
 
 class ModelError(Exception):
     """A refusal.
@@ -24,13 +30,13 @@ class ModelError(Exception):
     Parameters
     ----------
     code : str
-        One of ``CODES``.
+        One of ``CODES`` or ``WORKER_CODES``, or ``RAISED``.
     message : str
         For people; nobody may depend on it.
     """
 
     def __init__(self, code: str, message: str = "") -> None:
         """Refuse with a code."""
-        assert code in CODES, f"{code} is not a code of spec/errors.md that the model knows"
+        assert code in (*CODES, *WORKER_CODES, RAISED), f"{code} is not a code of spec/errors.md that the model knows"
         super().__init__(f"{code}: {message}")
         self.code = code
