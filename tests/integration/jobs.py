@@ -1,0 +1,80 @@
+"""What real worker processes import: functions at the top level of a module, which pickle by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import lancedb
+import torch
+
+
+def with_process(rows: list[dict[str, Any]]) -> tuple[list[int], int]:
+    """The ids of a batch, and the process that made it."""
+    return [row["id"] for row in rows], os.getpid()
+
+
+def process_of_row(row: dict[str, Any]) -> tuple[int, int]:
+    return row["id"], os.getpid()
+
+
+def raise_value_error(rows: list[dict[str, Any]]) -> Any:
+    return _fail(rows, ValueError("bad row"))
+
+
+def raise_system_exit(rows: list[dict[str, Any]]) -> Any:
+    return _fail(rows, SystemExit(3))
+
+
+def raise_keyboard_interrupt(rows: list[dict[str, Any]]) -> Any:
+    return _fail(rows, KeyboardInterrupt())
+
+
+def raise_stop_iteration(rows: list[dict[str, Any]]) -> Any:
+    return _fail(rows, StopIteration())
+
+
+def kill_itself(rows: list[dict[str, Any]]) -> Any:
+    if any(row["id"] == 10 for row in rows):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return with_process(rows)
+
+
+def sleep(rows: list[dict[str, Any]]) -> Any:
+    if any(row["id"] == 10 for row in rows):
+        time.sleep(60)
+    return with_process(rows)
+
+
+def _fail(rows: list[dict[str, Any]], error: BaseException) -> Any:
+    if any(row["id"] == 10 for row in rows):
+        raise error
+    return with_process(rows)
+
+
+def transform_10_fails(batch: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    if any(row["id"] == 10 for row in rows):
+        raise ValueError("bad row")
+    return rows
+
+
+def seen_by_init(worker_id: int) -> None:
+    torch.manual_seed(worker_id)
+    os.environ["SEEN_BY_INIT"] = str(worker_id)
+
+
+def with_environment(rows: list[dict[str, Any]]) -> str:
+    return os.environ.get("SEEN_BY_INIT", "nothing")
+
+
+class Reopen:
+    """A connection factory with its own idea of where the table is."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    def __call__(self, name: str) -> Any:
+        return lancedb.connect(self.uri).open_table(name)

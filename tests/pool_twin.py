@@ -1,0 +1,76 @@
+"""A StreamingDataLoader and its model side by side: every call on both, both must agree on outcome and place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from model import workers as pool
+from model.loader import Settings
+from streaming import StreamingDataLoader, StreamingDataset
+from tests.support import ARGUMENTS, ids, numbered_table, outcome
+
+
+class PoolTwin:
+    def __init__(self, settings: Settings, epoch: int = 0) -> None:
+        arguments = {name: getattr(settings, name) for name in ARGUMENTS}
+        self.dataset = StreamingDataset(numbered_table(settings.rows), epoch=epoch, **arguments)
+        self.model = pool.open_pool(settings, epoch)
+        self.iterator: Any = None
+        self.check()
+
+    def check(self) -> None:
+        assert outcome(self.dataset.state_dict) == outcome(lambda: pool.save(self.model))
+        assert self.dataset.floor_state_dict() == pool.floor_state(self.model)
+        assert self.dataset.samples_remaining == pool.remaining(self.model)
+        assert self.dataset.epoch == self.model.loader.cursor.epoch
+
+    def start(self, workers: int, mode: str, batch_size: int | None, **others: Any) -> str | None:
+        """Create loader and iterator; returns the code of a refusal."""
+        expected = outcome(lambda: pool.start(self.model, workers, mode, batch_size))
+
+        def begin() -> Any:
+            arguments = {"num_workers": workers, "worker_sharding": mode, "batch_size": batch_size, **others}
+            loader = StreamingDataLoader(self.dataset, collate_fn=one if batch_size is None else ids, **arguments)
+            assert len(loader) == pool.length(self.model.loader.settings, workers, mode, batch_size)
+            return iter(loader)
+
+        actual = outcome(begin)
+        if isinstance(expected, str):
+            assert actual == expected
+            self.check()
+            return expected
+        assert not isinstance(actual, str), actual
+        self.model, self.iterator = expected, actual
+        self.check()
+        return None
+
+    def deliver(self) -> tuple[int, ...] | None:
+        """One batch; None at the end of the pass."""
+        self.model, expected = pool.deliver(self.model)
+        batch = next(self.iterator, None)
+        assert (None if batch is None else tuple(batch)) == expected
+        if expected is None:
+            self.iterator = None
+        self.check()
+        return expected
+
+    def close(self) -> None:
+        self.iterator = None
+        self.model = pool.close(self.model)
+        self.check()
+
+    def change(self, name: str, *arguments: Any) -> str | None:
+        """``load_state_dict``, ``set_epoch`` or ``rewind``; returns the code of a refusal."""
+        expected = outcome(lambda: getattr(pool, {"load_state_dict": "load"}.get(name, name))(self.model, *arguments))
+        actual = outcome(lambda: getattr(self.dataset, name)(*arguments))
+        if isinstance(expected, str):
+            assert actual == expected
+        else:
+            assert actual is None
+            self.model = expected
+        self.check()
+        return actual
+
+
+def one(row: dict[str, int]) -> list[int]:
+    return [row["id"]]
