@@ -8,15 +8,27 @@ from __future__ import annotations
 
 import itertools
 import math
+import pickle
 from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+from torch.utils.data._utils import worker as torch_worker
 
+from model import loader as model_loader
 from streaming import StreamingDataLoader, StreamingDataset
-from streaming.errors import IteratorFailedError, WorkerFailedError
+from streaming.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    IteratorAliveError,
+    IteratorFailedError,
+    MidStepStartError,
+    PartialCycleStartError,
+    WorkerFailedError,
+)
 from tests.pool_twin import PoolTwin
 from tests.simulation import simulate
 from tests.support import divisors, ids, numbered_table, settings
@@ -171,6 +183,178 @@ def test_the_promised_number_of_batches(k: int, workers: int, batch_size: int, l
                 loader.state_dict()
             next(iterator)
         assert loader.state_dict()["partial_cycle_splits"] == []
+
+
+@pytest.fixture
+def in_worker(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Play worker w of W of torch's plain DataLoader: ``in_worker(w, W)``."""
+
+    def enter(number: int, workers: int) -> None:
+        info = torch_worker.WorkerInfo(id=number, num_workers=workers, seed=0, dataset=None)
+        monkeypatch.setattr(torch_worker, "_worker_info", info)
+
+    return enter
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 6, 7])
+def test_the_rows_of_a_plain_dataloaders_workers(world_size: int, workers: int, in_worker: Any) -> None:
+    """WRK-19: those of a rank of a world of R*W ranks; workers that do not divide the splits of the rank are refused."""
+    for number in range(workers):
+        in_worker(number, workers)
+        dataset = StreamingDataset(numbered_table(30), num_splits=12, shuffle_seed=1, world_size=world_size, rank=world_size - 1)
+        if (12 // world_size) % workers:
+            with pytest.raises(ArgumentValueError, match=f"num_workers={workers} must divide"):
+                iter(dataset)
+            continue
+        ranks = world_size * workers
+        finer = {"world_size": ranks, "rank": (world_size - 1) * workers + number}
+        one = model_loader.start(model_loader.open_loader(settings(30, num_splits=12, **finer)))
+        expected = []
+        for _ in range(model_loader.length(one)):
+            one, row = model_loader.pull(one)
+            expected.append(row)
+        assert ids(dataset) == expected
+
+
+def test_a_plain_dataloaders_workers_do_not_begin_in_a_partial_cycle(in_worker: Any) -> None:
+    dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=1)
+    next(iter(dataset))
+    in_worker(0, 2)
+    with pytest.raises(PartialCycleStartError):
+        iter(dataset)
+    in_worker(0, 1)
+    assert len(ids(dataset)) == 23
+
+
+def test_a_pass_of_several_workers_is_not_continued_by_others(in_worker: Any) -> None:
+    """WRK-11, and the remedy."""
+    with pytest.MonkeyPatch.context() as patch:
+        simulate(patch, in_turn)
+        dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=1)
+        next(iter(StreamingDataLoader(dataset, batch_size=4, num_workers=2, collate_fn=ids)))
+        for call in (
+            lambda: iter(dataset),
+            lambda: iter(StreamingDataLoader(dataset, batch_size=4)),
+            lambda: iter(StreamingDataLoader(dataset, batch_size=4, num_workers=4)),
+            lambda: iter(StreamingDataLoader(dataset, batch_size=4, num_workers=2, worker_sharding="batches")),
+        ):
+            with pytest.raises(MidStepStartError, match="2 workers"):
+                call()
+        travelled = pickle.loads(pickle.dumps(dataset))
+        in_worker(0, 2)
+        with pytest.raises(MidStepStartError, match="2 workers"):
+            iter(travelled)
+        in_worker(0, 1)
+        dataset.load_state_dict(dataset.floor_state_dict())
+        assert len(ids(dataset)) == 24
+
+
+class Overridden(StreamingDataset):
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+class Extended(StreamingDataset):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "name"),
+    [
+        ((), {"drop_last": True}, "drop_last"),
+        ((), {"drop_last": 1}, "drop_last"),
+        ((1, None, None, None, 0, None, False, True), {}, "drop_last"),
+        ((), {"persistent_workers": True, "num_workers": 2}, "persistent_workers"),
+        ((), {"persistent_workers": "yes"}, "persistent_workers"),
+        ((), {"in_order": False}, "in_order"),
+        ((), {"in_order": 0}, "in_order"),
+        ((), {"in_order": None}, "in_order"),
+        ((), {"shuffle": True}, "shuffle"),
+        ((1, True), {}, "shuffle"),
+        ((), {"sampler": [1]}, "sampler"),
+        ((1, None, [1]), {}, "sampler"),
+        ((), {"batch_sampler": [[1]]}, "batch_sampler"),
+        ((), {"worker_sharding": "rows"}, "worker_sharding"),
+        ((), {"worker_sharding": None}, "worker_sharding"),
+        ((), {"num_workers": 3}, "num_workers"),
+    ],
+)
+def test_refused_arguments_in_every_spelling(args: Any, kwargs: dict[str, Any], name: str) -> None:
+    dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=1)
+    with pytest.raises((ArgumentValueError, ArgumentTypeError), match=name) as refused:
+        StreamingDataLoader(dataset, *args, **kwargs)
+    assert refused.value.argument == name
+
+
+def test_datasets_that_are_refused_and_arguments_that_are_not() -> None:
+    arguments = {"num_splits": 4, "shuffle_seed": 1}
+    for dataset in (range(4), None, Overridden(numbered_table(24), **arguments)):
+        with pytest.raises(ArgumentTypeError, match="dataset"):
+            StreamingDataLoader(dataset)
+    dataset = Extended(numbered_table(24), **arguments)
+    falsy = {"drop_last": False, "shuffle": False, "persistent_workers": None, "in_order": 1, "sampler": None, "pin_memory": False}
+    loader = StreamingDataLoader(
+        dataset, 5, None, None, None, 0, ids, **{k: v for k, v in falsy.items() if k not in ("shuffle", "sampler")}
+    )
+    assert loader.dataset is dataset
+    assert [len(batch) for batch in loader] == [5, 5, 5, 5, 4]
+    with pytest.raises(ValueError, match="prefetch_factor"):
+        StreamingDataLoader(dataset, prefetch_factor=2)
+    with pytest.raises(TypeError):
+        StreamingDataLoader(dataset, no_such_argument=1)
+
+
+@pytest.mark.parametrize("batch_size", [None, 1, 5, 24, 99])
+def test_the_same_batches_as_torchs_own_loader(batch_size: int | None) -> None:
+    arguments = {"num_splits": 4, "shuffle_seed": 1}
+    ours = StreamingDataLoader(StreamingDataset(numbered_table(24), **arguments), batch_size=batch_size)
+    torchs = DataLoader(StreamingDataset(numbered_table(24), **arguments), batch_size=batch_size)
+    assert repr(list(ours)) == repr(list(torchs))
+    assert len(ours) == len(torchs)
+
+
+def test_the_loader_speaks_for_its_dataset() -> None:
+    dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=1)
+    loader = StreamingDataLoader(dataset, batch_size=3, collate_fn=ids)
+    state = loader.state_dict()
+    first = list(loader)
+    assert loader.state_dict() == dataset.state_dict() != state
+    loader.load_state_dict(state)
+    assert list(loader) == first
+    assert loader.floor_state_dict() == dataset.floor_state_dict()
+    loader.set_epoch(1)
+    assert list(loader) != first
+    assert dataset.epoch == 1
+
+
+def test_one_iterator_at_a_time() -> None:
+    dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=1)
+    loader = StreamingDataLoader(dataset, batch_size=3, collate_fn=ids)
+    first = iter(loader)
+    rows = next(first)
+    for call in (lambda: iter(loader), lambda: iter(dataset), lambda: loader.load_state_dict({}), lambda: loader.set_epoch(1)):
+        with pytest.raises(IteratorAliveError):
+            call()
+    first.close()
+    assert next(first, "over") == "over"
+    rows += [row for batch in loader for row in batch]
+    assert sorted(rows) == list(range(24))
+
+
+@pytest.mark.parametrize("splits", [4, 4096])
+def test_a_message_has_constant_size(splits: int) -> None:
+    """WRK-6: what travels with a batch does not grow with the number of splits."""
+    dataset = StreamingDataset(numbered_table(4096), num_splits=splits, shuffle_seed=1)
+    with pytest.MonkeyPatch.context() as patch:
+        made = simulate(patch, in_turn)
+        iterator = iter(StreamingDataLoader(dataset, batch_size=1, num_workers=2, worker_sharding="batches", collate_fn=nothing))
+        assert iterator.alive
+        assert len(pickle.dumps(next(made[0]))) < 60
+
+
+def nothing(rows: Any) -> None:
+    return None
 
 
 # ---- failures
