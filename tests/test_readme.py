@@ -18,10 +18,12 @@ def test_the_example_runs(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(example.strip().splitlines()) <= 20
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    shown = subprocess.run(
-        [sys.executable, "-c", example], check=False, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert (shown.returncode, shown.stderr) == (0, "")
+    (tmp_path / "train.py").write_text(example)
+    command = [sys.executable, "train.py"]
+    for _ in range(2):
+        shown = subprocess.run(command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        own_words = [line for line in shown.stderr.splitlines() if " WARN  lance::" not in line]
+        assert (shown.returncode, own_words) == (0, [])
     (expected,) = re.findall(r"```text\n(.*?)```", README, re.DOTALL)
     assert shown.stdout == expected
 
