@@ -63,6 +63,27 @@ def save_counts_prefetched(pool: Pool) -> dict[str, Any]:
     return workers.save(commit_ready(pool))
 
 
+def save_drops_partial(pool: Pool) -> dict[str, Any]:
+    """A state has whole cycles only."""
+    return checkpoint.floor(workers.save(pool))
+
+
+def save_counts_unevenly(pool: Pool) -> dict[str, Any]:
+    """The last split is one behind."""
+    state = workers.save(pool)
+    cycles = state["samples_consumed_per_split"]
+    return {**state, "samples_consumed_per_split": [*cycles[:-1], max(cycles[-1] - 1, 0)]}
+
+
+def save_stays_in_the_epoch_before(pool: Pool) -> dict[str, Any]:
+    """The place moves to the next epoch with its first cycle, not with its first row."""
+    state, settings = workers.save(pool), pool.loader.settings
+    if state["epoch"] == 0 or state["samples_consumed_per_split"][0] > 0:
+        return state
+    whole = [settings.rows // settings.num_splits] * settings.num_splits
+    return {**state, "epoch": state["epoch"] - 1, "samples_consumed_per_split": whole}
+
+
 def floor_counts_prefetched(pool: Pool) -> dict[str, Any]:
     """So does the floor."""
     return workers.floor_state(commit_ready(pool))
@@ -226,6 +247,27 @@ def promise_without_gcd(pool: Pool) -> int:
     return formula(pool, with_gcd=False, with_tail=True) if right else workers.count_to_boundary(pool)
 
 
+def promise_is_right_at_the_last(pool: Pool) -> int:
+    """Right only where one batch is missing."""
+    right = workers.batches_to_boundary(pool)
+    return right + 1 if right > 1 else right
+
+
+def promise_at_a_boundary(pool: Pool) -> int:
+    """At a boundary the number is that to the next one."""
+    return workers.batches_to_boundary(pool) if pool.place is not None else 2
+
+
+def kill_is_a_break(pool: Pool) -> Pool:
+    """After a failure the iterator says that the pass has ended."""
+    return workers.close(pool)
+
+
+def close_is_a_failure(pool: Pool) -> Pool:
+    """After a break it says that it failed."""
+    return workers.kill(pool)
+
+
 def save_allows_equal_workers(pool: Pool) -> dict[str, Any]:
     """Equal rows of all workers are taken for a boundary, although their splits differ."""
     if pool.place is not None and len(set(pool.place.received)) == 1:
@@ -285,9 +327,28 @@ def load_keeps_place(pool: Pool, state: object) -> Pool:
     return replace(after, loader=replace(after.loader, cursor=moved)) if served else after
 
 
+def load_accepts_uneven(pool: Pool, state: object) -> Pool:
+    """Exact is never refused."""
+    try:
+        return workers.load(pool, state)
+    except ModelError:
+        copy = checkpoint.check_form(state)
+        cursor = Cursor(copy["epoch"], copy["samples_consumed_per_split"][0], tuple(copy["partial_cycle_splits"]))
+        return replace(pool, loader=replace(pool.loader, cursor=cursor), place=None)
+
+
+def load_replays_silently(pool: Pool, state: object) -> Pool:
+    """``samples_to_replay`` is 0."""
+    after = workers.load(pool, state)
+    return replace(after, loader=replace(after.loader, replay=0))
+
+
 # The system, the clauses that may be named, and the most events that a shortest history needs.
 BROKEN: list[tuple[WorkerSystem, set[str], int]] = [
     (replace(MODEL, save=save_counts_prefetched), {"WRK-6", "WRK-9"}, 2),
+    (replace(MODEL, save=save_drops_partial), {"WRK-6"}, 2),
+    (replace(MODEL, save=save_counts_unevenly), {"WRK-6"}, 2),
+    (replace(MODEL, save=save_stays_in_the_epoch_before), {"WRK-6"}, 6),
     (replace(MODEL, floor_state=floor_counts_prefetched), {"WRK-10"}, 5),
     (replace(MODEL, fetch=fetch_counts), {"WRK-6"}, 3),
     (replace(MODEL, kill=kill_counts_the_batch_on_its_way), {"WRK-6", "WRK-9"}, 2),
@@ -308,12 +369,18 @@ BROKEN: list[tuple[WorkerSystem, set[str], int]] = [
     (replace(MODEL, batches_to_boundary=promise_without_tail), {"WRK-9"}, 7),
     (replace(MODEL, batches_to_boundary=promise_without_gcd), {"WRK-9"}, 4),
     (replace(MODEL, batches_to_boundary=promise_of_one_size), {"WRK-9"}, 6),
+    (replace(MODEL, batches_to_boundary=promise_is_right_at_the_last), {"WRK-9"}, 4),
+    (replace(MODEL, batches_to_boundary=promise_at_a_boundary), {"WRK-9"}, 2),
+    (replace(MODEL, kill=kill_is_a_break), {"DLV-5"}, 2),
+    (replace(MODEL, close=close_is_a_failure), {"DLV-5"}, 2),
     (replace(MODEL, save=save_allows_equal_workers), {"WRK-9"}, 3),
     (replace(MODEL, save=save_allows_equal_sums), {"WRK-9"}, 3),
     (replace(MODEL, save=save_refuses_whole_pass), {"WRK-9"}, 1),
     (replace(MODEL, save=save_refuses_after_failure), {"WRK-9"}, 2),
     (replace(MODEL, fetch=fetch_strides_wrongly), {"WRK-4"}, 4),
     (replace(MODEL, start=start_shards_invariant_mode), {"WRK-4", "WRK-9"}, 3),
+    (replace(MODEL, load=load_accepts_uneven), {"RES-4"}, 3),
+    (replace(MODEL, load=load_replays_silently), {"RES-3"}, 3),
     (replace(MODEL, load=load_keeps_place), {"WRK-6", "WRK-10"}, 3),
 ]
 
@@ -328,7 +395,7 @@ def broken_name(system: WorkerSystem) -> str:
 def test_broken_system_is_caught(system: WorkerSystem, clauses: set[str], most: int) -> None:
     """A shortest history that breaks a clause is found, and its last event is the one that the model does otherwise."""
     violation = None
-    for bound in (Bound(8, 4, 2, 2, 2), Bound(16, 4, 2, 1, 3, crashes=0, ranks=1)):
+    for bound in (Bound(8, 4, 2, 2, 2), Bound(4, 2, 2, 1, 1, epochs=2), Bound(16, 4, 2, 1, 3, crashes=0, ranks=1)):
         violation = violation or explore(bound, system).violation
     assert violation is not None
     assert violation.clause in clauses, violation.text

@@ -279,6 +279,21 @@ def test_every_place_by_counting(count: int) -> None:
     assert refused > 400
 
 
+@pytest.mark.parametrize("size", range(1, 6))
+def test_one_size_is_never_counted(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """WRK-9: with one batch size the number is that of the formula, tails included, also after a break; stepping is for other passes."""
+
+    def refuse(pool: Pool) -> int:
+        raise AssertionError(f"counted at {pool.place}")
+
+    monkeypatch.setattr(workers, "count_to_boundary", refuse)
+    for rows, splits, count in [(18, 6, 2), (18, 6, 3), (20, 4, 2), (8, 8, 4)]:
+        pool = opened(rows, splits, count, size)
+        for left in reversed(range(workers.length(plain(rows, splits), count, "splits", size))):
+            pool = took(workers.start(workers.close(pool), count, "splits", size), 1)
+            assert 0 <= workers.batches_to_boundary(pool) <= left
+
+
 def test_boundaries_of_a_resumed_iterator() -> None:
     """WRK-9 counts from the boundary at which the iterator started: k = 3, B = 2, resumed at C = 1 of 4 with 9 rows per worker."""
     state = {**workers.save(workers.open_pool(plain(24, 6))), "samples_consumed_per_split": [1] * 6}
@@ -359,6 +374,8 @@ def test_another_batch_size_continues() -> None:
     pool = workers.start(stopped, 2, "splits", 1)
     assert workers.batches_to_boundary(pool) == 9
     assert workers.count_to_boundary(pool) == 9
+    turns = [place.turn for place in (took(pool, number).place for number in range(9)) if place is not None]
+    assert turns == [1, 0, 1, 0, 1, 0, 1, 1, 1], "the turn is that of a worker with rows left"
     pool, batches = rest(pool)
     assert batches == [(6,), (4,), (9,), (2,), (7,), (5,), (10,), (8,), (11,)]
     assert consumed(workers.save(pool)) == (3, [])
