@@ -29,6 +29,7 @@ from model.sharding import (
     worker_batch,
 )
 
+# What others may take from here although it is defined elsewhere.
 __all__ = ["Place", "Pool", "Running", "Worker", "length"]
 
 

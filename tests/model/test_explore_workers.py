@@ -43,6 +43,18 @@ def test_model_breaks_no_clause(bound: Bound) -> None:
         assert result.counts[what] > 0, f"no {what} within the bound: the clauses held for want of anything to judge"
 
 
+def test_bound_has_every_legal_loader() -> None:
+    """WRK-1, WRK-2, WRK-4: in documented mode W divides S/R, in invariant mode any W is legal; every B with each."""
+    shares = Bound(12, 6, 4, 1, 2).shares(1)
+    assert {(share.workers, share.mode) for share in shares} == {
+        (0, "splits"),
+        *((count, "splits") for count in (1, 2, 3)),
+        *((count, "batches") for count in (1, 2, 3, 4)),
+    }
+    assert len(shares) == 16
+    assert {share.workers for share in Bound(12, 6, 4, 1, 1).shares(2) if share.mode == "splits"} == {0, 1, 3}
+
+
 # --- systems that are wrong -----------------------------------------------------------------------------------------------------------
 
 
