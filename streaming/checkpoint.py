@@ -84,7 +84,10 @@ def decode(state: object) -> Saved:
         raise MalformedStateError(
             f"this is no state, it has the keys {sorted(map(str, state))[:8]}: pass what state_dict() returned, not what it lies in"
         )
-    plain = {key: _plain(value) for key, value in state.items()}
+    try:
+        plain = {key: _plain(value) for key, value in state.items()}
+    except RecursionError as error:
+        raise MalformedStateError("the state contains itself") from error
     version = _integer("schema_version", plain.get("schema_version"), -MAX_INT64)
     if version != SCHEMA_VERSION:
         raise SchemaVersionError(
@@ -160,8 +163,8 @@ def merge_state_dicts(states: Iterable[Mapping[str, Any]], *, skew: str = "refus
     streaming.errors.MergeCountError: no states to merge: pass one state per rank of the saving run
     """
     choice("skew", skew, ("refuse", "replay"))
-    if isinstance(states, Mapping):
-        raise MalformedStateError("pass a list of states, one per rank of the saving run, not a single state")
+    if isinstance(states, Mapping) or not isinstance(states, Iterable):
+        raise MalformedStateError(f"pass a list of states, one per rank of the saving run, not a {type(states).__name__}")
     saved = [decode(state) for state in states]
     if not saved:
         raise MergeCountError("no states to merge: pass one state per rank of the saving run")

@@ -64,9 +64,9 @@ class RankSequence:
         self._cycle = start.cycle + bool(served)
 
     @property
-    def epoch(self) -> int:
-        """The epoch that the rows belong to."""
-        return self._start.epoch
+    def start(self) -> Cursor:
+        """Where the sequence begins."""
+        return self._start
 
     def __len__(self) -> int:
         """Rows from the cursor to the end of the epoch (CYC-5)."""
@@ -101,7 +101,9 @@ class RankSequence:
 
     def _served_further(self, received: int) -> tuple[int, ...]:
         """Splits of the partial cycle after every rank received so many of its unserved ones."""
-        n, served = self._topology.splits_per_rank, set(self._start.served)
-        for block in range(0, self._topology.num_splits, n):
-            served.update([s for s in range(block, block + n) if s not in served][:received])
-        return tuple(sorted(served))
+        served = np.zeros(self._topology.num_splits, dtype=bool)
+        served[list(self._start.served)] = True
+        blocks = served.reshape(-1, self._topology.splits_per_rank)
+        # The first unserved splits of every block.
+        blocks |= np.cumsum(~blocks, axis=1) <= received
+        return tuple(np.flatnonzero(served).tolist())

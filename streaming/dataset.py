@@ -14,15 +14,14 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from streaming import arguments, checkpoint
 from streaming.checkpoint import Identity, State
-from streaming.cycle import Cursor
 from streaming.delivery import watch
 from streaming.errors import ForkedError, TooFewRowsError
 from streaming.order import Order
-from streaming.position import Position
+from streaming.position import Position, Standing
 from streaming.recipe import ConnectionFactory, check_picklable
 from streaming.rows import Reading, RowIterator, Transform
 from streaming.schedule import Schedule
-from streaming.sharding import check_workers
+from streaming.sharding import Shards, check_workers
 from streaming.source import Source, check_table, check_version
 from streaming.topology import resolve
 
@@ -114,7 +113,7 @@ class StreamingDataset(IterableDataset[Any]):
         shuffle = arguments.boolean("shuffle", shuffle)
         self._seed_drawn = shuffle and shuffle_seed is None
         seed = arguments.seed("shuffle_seed", shuffle_seed, shuffle, self._topology.world_size)
-        cursor = Cursor(arguments.integer("epoch", epoch, 0))
+        first_epoch = arguments.integer("epoch", epoch, 0)
         version = check_version(version)
         self._version_given = version is not None
         self._columns = arguments.column_names("columns", columns)
@@ -129,23 +128,23 @@ class StreamingDataset(IterableDataset[Any]):
         self._connection_factory = connection_factory
 
         self._table = table
-        self._source = Source.open(table, version, self._columns, predicate, connection_factory)
+        source = Source.open(table, version, self._columns, predicate, connection_factory)
         splits = self._topology.num_splits
-        if self._source.rows < splits:
+        if source.rows < splits:
             selected = "" if predicate is None else f" pass the filter {predicate!r} and"
             raise TooFewRowsError(
-                f"{self._source.rows} rows of table {table.name!r} version {self.version}{selected} cannot fill num_splits={splits}: "
+                f"{source.rows} rows of table {table.name!r} version {source.version}{selected} cannot fill num_splits={splits}: "
                 "lower num_splits, or select more rows"
             )
-        self._identity = Identity(
+        identity = Identity(
             num_splits=splits,
             shuffle=shuffle,
             shuffle_seed=seed,
             shuffle_clump_size=clump,
             filter=predicate,
-            **_data_identity(self._source),
+            **_data_identity(source),
         )
-        self._position = Position(self._topology, self._split_length, cursor)
+        self._position = Position(self._topology, source, identity, first_epoch)
         self._process = os.getpid()
 
     # ---- iteration
@@ -168,24 +167,24 @@ class StreamingDataset(IterableDataset[Any]):
         worker = get_worker_info()
         workers = 1 if worker is None else worker.num_workers
         check_workers(self._topology, workers)
-        self._position.begin(workers, continuing=False)
-        shards = self._position.delivery.shards
-        sequence = self._position.sequence
-        if worker is not None and shards is not None:
-            sequence = shards.sequence(self._topology, self._split_length, worker.id)
         delivery = watch(self)
-        iterator = self._reading().rows(sequence, delivery)
-        self._position.attach(iterator, delivery)
+        begun = self._position.begin(delivery, workers, continuing=False)
+        shards = begun.delivery.progress()
+        if worker is not None and isinstance(shards, Shards):
+            iterator = self._reading(begun).rows(shards.sequence(self._topology, begun.split_length, worker.id), delivery)
+        else:
+            iterator = self._reading(begun).rows(begun.sequence, delivery)
+        self._position.attach(iterator)
         return iterator
 
     def __len__(self) -> int:
         """Rows of a fresh full epoch on this rank, the same on every rank (CYC-5)."""
-        return self._topology.splits_per_rank * self._split_length
+        return self._topology.splits_per_rank * self._position.standing.split_length
 
     @property
     def samples_remaining(self) -> int:
         """Rows left on this rank in the current epoch."""
-        return self._position.remaining
+        return self._position.standing.remaining()
 
     # ---- checkpoints
 
@@ -199,11 +198,13 @@ class StreamingDataset(IterableDataset[Any]):
         UnknownPlaceError
             While a plain DataLoader delivers from worker processes (WRK-19).
         """
-        return checkpoint.encode(self._identity, self._topology.world_size, self._position.cursor())
+        identity, cursor = self._position.checkpoint()
+        return checkpoint.encode(identity, self._topology.world_size, cursor)
 
     def floor_state_dict(self) -> State:
         """Return the state of the completed cycles only; it never raises (CKP-4)."""
-        return checkpoint.encode(self._identity, self._topology.world_size, self._position.floor())
+        standing = self._position.standing
+        return checkpoint.encode(standing.identity, self._topology.world_size, standing.floor())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to the place of a state; a refused load changes nothing (spec/checkpoint.md, Resume).
@@ -228,30 +229,30 @@ class StreamingDataset(IterableDataset[Any]):
         """
         self._position.refuse_if_alive("load_state_dict")
         saved = checkpoint.decode(state)
-        own = self._identity
+        now = self._position.standing
+        own = now.identity
         if self._seed_drawn and saved.identity.shuffle:
             own = replace(own, shuffle_seed=saved.identity.shuffle_seed)
-        source = self._source_of(saved.identity, own)
+        source = self._source_of(saved.identity, own, now.source)
         own = replace(own, **_data_identity(source))
         checkpoint.check_identity(saved.identity, own)
-        cursor = saved.cursor
         if self._partial_cycle == "exact":
             checkpoint.check_exact(saved, self._topology.world_size)
-        served, cursor = cursor.served, cursor if self._partial_cycle == "exact" else replace(cursor, served=())
+            cursor, replay = saved.cursor, 0
+        else:
+            first, n = self._topology.first_split, self._topology.splits_per_rank
+            cursor, replay = replace(saved.cursor, served=()), sum(first <= split < first + n for split in saved.cursor.served)
 
-        if source is not self._source:
-            _log.info("table %r: reading version %d, which the state records, not %d", source.name, source.version, self._source.version)
+        if source is not now.source:
+            _log.info("table %r: reading version %d, which the state records, not %d", source.name, source.version, now.source.version)
         if cursor.epoch != self.epoch:
             _log.info("the state's epoch %d replaces epoch %d", cursor.epoch, self.epoch)
-        self._source, self._identity = source, own
-        mine = range(self._topology.first_split, self._topology.first_split + self._topology.splits_per_rank)
-        replay = sum(split in mine for split in served) - sum(split in mine for split in cursor.served)
-        self._position.go_to(cursor, self._split_length, replay)
+        self._position.go_to(cursor, source, own, replay)
 
     @property
     def samples_to_replay(self) -> int:
         """Rows that this rank receives a second time because of the last load (RES-3, EPO-7)."""
-        return self._position.replay
+        return self._position.standing.replaying()
 
     @staticmethod
     def merge_state_dicts(states: Iterable[Mapping[str, Any]], *, skew: str = "refuse") -> State:
@@ -263,7 +264,7 @@ class StreamingDataset(IterableDataset[Any]):
     @property
     def epoch(self) -> int:
         """The epoch that the current place belongs to."""
-        return self._position.epoch
+        return self._position.standing.floor().epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Ask for exactly this epoch: another one starts at its beginning, the current one keeps its place (EPO-4).
@@ -300,7 +301,7 @@ class StreamingDataset(IterableDataset[Any]):
         epoch : int, optional
             Default: the current one.
         """
-        own = self._identity
+        own = self._position.standing.identity
         return Schedule(
             rows=own.selected_rows,
             num_splits=own.num_splits,
@@ -332,12 +333,12 @@ class StreamingDataset(IterableDataset[Any]):
     @property
     def shuffle_seed(self) -> int | None:
         """The seed in use, given, drawn or adopted from a state."""
-        return self._identity.shuffle_seed
+        return self._position.standing.identity.shuffle_seed
 
     @property
     def version(self) -> int:
         """The pinned table version."""
-        return self._source.version
+        return self._position.standing.source.version
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel to another process, without the table.
@@ -356,23 +357,20 @@ class StreamingDataset(IterableDataset[Any]):
 
     def __repr__(self) -> str:
         """Table, version, rank and place, for logs."""
-        floor = self._position.floor()
+        standing = self._position.standing
+        floor = standing.floor()
         return (
-            f"StreamingDataset({self._source.name!r}, version={self.version}, num_splits={self.num_splits}, "
-            f"rank={self.rank} of {self.world_size}, epoch={floor.epoch}, cycle={floor.cycle} of {self._split_length})"
+            f"StreamingDataset({standing.source.name!r}, version={standing.source.version}, num_splits={self.num_splits}, "
+            f"rank={self.rank} of {self.world_size}, epoch={floor.epoch}, cycle={floor.cycle} of {standing.split_length})"
         )
 
     # ---- inside
 
-    @property
-    def _split_length(self) -> int:
-        return self._identity.selected_rows // self._topology.num_splits
-
-    def _reading(self) -> Reading:
-        """How the rows of the pass that has begun are read."""
-        own, epoch = self._identity, self._position.sequence.epoch
-        order = Order(own.selected_rows, own.shuffle, own.shuffle_seed, epoch, own.shuffle_clump_size)
-        return Reading(self._source, order, self._transform, self._read_ahead_bytes)
+    def _reading(self, begun: Standing) -> Reading:
+        """How the rows of a pass are read."""
+        own = begun.identity
+        order = Order(own.selected_rows, own.shuffle, own.shuffle_seed, begun.sequence.start.epoch, own.shuffle_clump_size)
+        return Reading(begun.source, order, self._transform, self._read_ahead_bytes)
 
     def _refuse_fork(self) -> None:
         if os.getpid() != self._process:
@@ -381,13 +379,13 @@ class StreamingDataset(IterableDataset[Any]):
                 'pass multiprocessing_context="forkserver" or "spawn" to DataLoader, or num_workers=0'
             )
 
-    def _source_of(self, saved: Identity, own: Identity) -> Source:
+    def _source_of(self, saved: Identity, own: Identity, current: Source) -> Source:
         """The source at the recorded version of this table (RES-2), where nothing else speaks against the state."""
         data = ("table_version", "selected_rows", "schema_fingerprint")
         settings_fit = all(getattr(saved, key) == value for key, value in vars(own).items() if key not in data)
         if saved.table_version == own.table_version or self._version_given or not settings_fit:
-            return self._source
-        table = self._source.open_table() if self._table is None else self._table
+            return current
+        table = current.open_table() if self._table is None else self._table
         return Source.open(table, saved.table_version, self._columns, own.filter, self._connection_factory)
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+import weakref
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from streaming.cycle import Cursor, RankSequence
 from streaming.errors import IteratorFailedError
 from streaming.sharding import Shards
 
 
 class Delivery:
-    """Rows of one pass under bare iteration: a row that is handed out is received (DLV-1)."""
+    """Rows of one pass: a row that is handed out is received (DLV-1), a batch when it is committed (WRK-6)."""
 
     def __init__(self) -> None:
         self.handed = 0
@@ -25,28 +25,19 @@ class Delivery:
         """Rows that the trainer holds, counted from the start of the pass."""
         return self.handed
 
-    @property
-    def in_flight(self) -> bool:
-        """Whether rows are handed out that have not arrived."""
-        return self.handed > self.received
+    def progress(self) -> int | Shards:
+        """What was received: rows of the rank's sequence, or of each of several workers (WRK-8)."""
+        return self.received
 
     @property
-    def shards(self) -> Shards | None:
-        """The place of several workers in documented mode, else None (WRK-8)."""
-        return None
+    def busy(self) -> bool:
+        """Whether a batch is being made now, whose rows are handed out and have not arrived."""
+        return False
 
-    def cursor(self, sequence: RankSequence) -> Cursor | None:
-        """The place of the rows received of this sequence; None between step boundaries."""
-        return sequence.cursor(self.received)
-
-    def floor(self, sequence: RankSequence) -> Cursor:
-        """The completed cycles only (CKP-4)."""
-        return replace(sequence.cursor(self.received), served=())
-
-    def commit(self, worker: int, count: int) -> None:  # noqa: ARG002
-        """Count a batch of a StreamingDataLoader, as it is returned to the trainer (WRK-6)."""
-        self.check()
-        self.handed += count
+    @property
+    def dead(self) -> bool:
+        """Whether this pass can only fail."""
+        return self._fenced
 
     def batches_to_boundary(self) -> int:
         """Batches to the next step boundary (WRK-9)."""
@@ -57,9 +48,14 @@ class Delivery:
         self._fenced = True
 
     def check(self) -> None:
-        """Raise IteratorFailedError if the next row must not be handed out (DLV-5)."""
+        """Raise IteratorFailedError if the pass was fenced off (DLV-5)."""
         if self._fenced:
-            raise IteratorFailedError("this iterator was replaced after one of its batches never arrived; use the newer one")
+            raise IteratorFailedError("this iterator was replaced after it failed, or while it was in mid-batch; use the newer one")
+
+    def commit(self, worker: int, count: int) -> None:  # noqa: ARG002
+        """Count a batch of a StreamingDataLoader, as it is returned to the trainer (WRK-6)."""
+        self.check()
+        self.handed += count
 
 
 class ShardedDelivery(Delivery):
@@ -72,25 +68,11 @@ class ShardedDelivery(Delivery):
     @property
     def received(self) -> int:
         """Rows committed since the workers' origin."""
-        return sum(self._shards.received)
+        return self._shards.rows_received
 
-    @property
-    def in_flight(self) -> bool:
-        """Nothing is handed out before it is committed."""
-        return False
-
-    @property
-    def shards(self) -> Shards | None:
+    def progress(self) -> int | Shards:
         """The place of the workers."""
         return self._shards
-
-    def cursor(self, sequence: RankSequence) -> Cursor | None:  # noqa: ARG002
-        """The cursor at a step boundary, else None."""
-        return self._shards.boundary()
-
-    def floor(self, sequence: RankSequence) -> Cursor:  # noqa: ARG002
-        """Cycles completed over all splits of the rank (WRK-10)."""
-        return self._shards.floor()
 
     def commit(self, worker: int, count: int) -> None:
         """Count a batch of this worker."""
@@ -105,8 +87,9 @@ class ShardedDelivery(Delivery):
 class BatchDelivery(Delivery):
     """Rows of one pass under torch's DataLoader without workers: they are received as batches (DLV-2).
 
-    torch adds 1 to its iterator's ``_num_yielded`` after a batch is collated and just before it is returned. That attribute is
-    replaced by an int that reports the addition here; the iterator itself is not referred to, so its life is not prolonged.
+    torch's iterator takes an index from its ``_sampler_iter`` before it makes a batch, and adds 1 to its ``_num_yielded`` after it has
+    collated it, just before it returns it. Both attributes are replaced by ones that also report here. The iterator
+    itself is referred to weakly, so that its life is not prolonged.
     """
 
     def __init__(self, torch_iterator: Any) -> None:
@@ -114,6 +97,9 @@ class BatchDelivery(Delivery):
         self._batch_size = int(torch_iterator._index_sampler.batch_size) if torch_iterator._auto_collation else 1
         self._drop_last = bool(torch_iterator._drop_last) and bool(torch_iterator._auto_collation)
         self._batches = 0
+        self._begun = False
+        self._torch_iterator: weakref.ref[Any] | None = weakref.ref(torch_iterator)
+        torch_iterator._sampler_iter = _ReportingSampler(self, torch_iterator._sampler_iter)
         torch_iterator._num_yielded = _ReportingCount(self)
 
     @property
@@ -124,25 +110,61 @@ class BatchDelivery(Delivery):
             return self.handed
         return min(self.handed, arrived)
 
-    def check(self) -> None:
-        """Also refuse to begin a batch when the one before never arrived."""
-        super().check()
-        if self.handed % self._batch_size == 0 and self.handed != self._batches * self._batch_size:
-            raise IteratorFailedError(_LOST_BATCH)
+    @property
+    def dead(self) -> bool:
+        """Also a batch that was begun, never arrived, and is not being made now."""
+        return super().dead or (self._begun and not self.busy)
 
-    def batch_arrived(self) -> None:
-        """Count a batch, unless rows before it are missing."""
-        super().check()
-        arrived = (self._batches + 1) * self._batch_size
-        if self.handed != arrived and not (self.exhausted and 0 <= arrived - self.handed < self._batch_size):
-            raise IteratorFailedError(_LOST_BATCH)
+    def batch_begins(self) -> None:
+        """Refuse to begin a batch when the one before never arrived: its rows would be lost (DLV-5)."""
+        self.check()
+        if self.received != self.handed:
+            raise IteratorFailedError(
+                "a batch of this iterator never arrived (its transform or collate_fn failed, or it was interrupted), so the iterator "
+                "is over; its rows are not counted as received: a new iterator starts with them"
+            )
+        self._begun = True
+
+    def batch_arrives(self) -> None:
+        """Count a batch."""
+        self.check()
+        self._begun = False
         self._batches += 1
 
+    @property
+    def busy(self) -> bool:
+        """Whether torch's iterator is at work in some thread, rather than held by an exception that somebody keeps."""
+        torch_iterator = self._torch_iterator() if self._begun and self._torch_iterator is not None else None
+        if torch_iterator is None:
+            return False
+        frame: FrameType | None = None
+        top: FrameType | None = None
+        try:
+            for top in sys._current_frames().values():
+                frame = top
+                while frame is not None:
+                    if frame.f_code.co_name == "_next_data" and frame.f_locals.get("self") is torch_iterator:
+                        return True
+                    frame = frame.f_back
+            return False
+        finally:
+            # This frame is one of them: if it held itself, the variables of all its callers would live on.
+            frame = top = None
 
-_LOST_BATCH = (
-    "a batch of this iterator never arrived (its transform or collate_fn failed, or it was interrupted), so the iterator is over; "
-    "its rows are not counted as received: a new iterator starts with them"
-)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_torch_iterator": None}
+
+
+class _ReportingSampler(Iterator[Any]):
+    """torch's iterator over indices, which reports that a batch begins."""
+
+    def __init__(self, delivery: BatchDelivery, indices: Iterator[Any]) -> None:
+        self._delivery, self._indices = delivery, indices
+
+    def __next__(self) -> Any:
+        index = next(self._indices)
+        self._delivery.batch_begins()
+        return index
 
 
 class _ReportingCount(int):
@@ -158,7 +180,7 @@ class _ReportingCount(int):
     def __iadd__(self, other: int) -> _ReportingCount:
         # Counted last: an interrupt before leaves the batch uncounted.
         count = _ReportingCount(self._delivery, int(self) + other)
-        self._delivery.batch_arrived()
+        self._delivery.batch_arrives()
         return count
 
 
@@ -169,13 +191,17 @@ def watch(dataset: object) -> Delivery:
     the rows of torch's batches; through a wrapper they need not be.
     """
     frame: FrameType | None = sys._getframe(2)
-    fetcher = frame.f_locals if frame else {}
-    if type(fetcher.get("self")).__name__ != "_IterableDatasetFetcher" or fetcher.get("dataset") is not dataset:
+    # Only torch's frames are asked for their locals: the answer is kept with the frame, and would prolong the life of a user's variables.
+    if frame is None or frame.f_code.co_name != "__init__" or not frame.f_code.co_filename.endswith("fetch.py"):
+        return Delivery()
+    if type(frame.f_locals.get("self")).__name__ != "_IterableDatasetFetcher" or frame.f_locals.get("dataset") is not dataset:
         return Delivery()
     for _ in range(3):
-        frame = frame.f_back if frame else None
-        torch_iterator = frame.f_locals.get("self") if frame else None
+        frame = frame.f_back
+        if frame is None or not frame.f_code.co_filename.endswith(("fetch.py", "dataloader.py")):
+            break
+        torch_iterator = frame.f_locals.get("self")
         if type(torch_iterator).__name__ == "_SingleProcessDataLoaderIter":
-            known = {"_num_yielded", "_drop_last", "_auto_collation", "_index_sampler"} <= vars(torch_iterator).keys()
-            return BatchDelivery(torch_iterator) if known else Delivery()
+            needed = {"_num_yielded", "_sampler_iter", "_drop_last", "_auto_collation", "_index_sampler"}
+            return BatchDelivery(torch_iterator) if needed <= vars(torch_iterator).keys() else Delivery()
     return Delivery()

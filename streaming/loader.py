@@ -15,11 +15,12 @@ from torch.utils.data import DataLoader
 from streaming import arguments
 from streaming.checkpoint import State
 from streaming.dataset import StreamingDataset
+from streaming.delivery import Delivery
 from streaming.errors import ArgumentTypeError, ArgumentValueError, IteratorFailedError, MainGuardError, WorkerFailedError
-from streaming.position import Position
+from streaming.position import Standing
 from streaming.recipe import check_picklable
 from streaming.replica import Replica, Share
-from streaming.sharding import check_workers
+from streaming.sharding import Shards, check_workers
 
 _log = logging.getLogger(__name__)
 _TORCH_ARGUMENTS = inspect.signature(DataLoader.__init__)
@@ -101,10 +102,18 @@ class StreamingDataLoader(DataLoader[Any]):
                 worker_init_fn=self.worker_init_fn,
             )
         position = dataset._position
-        shards = position.begin(self._shards, self._rows_per_batch)
-        share = Share(dataset._topology, dataset._split_length, position.sequence, shards, max(self.num_workers, 1), self._rows_per_batch)
+        begun = position.begin(Delivery(), self._shards, self._rows_per_batch)
+        shards = begun.delivery.progress()
+        share = Share(
+            topology=dataset._topology,
+            split_length=begun.split_length,
+            whole=begun.sequence,
+            shards=shards if isinstance(shards, Shards) else None,
+            workers=max(self.num_workers, 1),
+            batch_size=self._rows_per_batch,
+        )
         inner: DataLoader[Any] = DataLoader(
-            Replica(dataset._reading(), share, self.collate_fn, self.batch_size is None),
+            Replica(dataset._reading(begun), share, self.collate_fn, self.batch_size is None),
             batch_size=None,
             collate_fn=_as_it_is,
             num_workers=self.num_workers,
@@ -116,7 +125,9 @@ class StreamingDataLoader(DataLoader[Any]):
             generator=self.generator,
             prefetch_factor=self.prefetch_factor,
         )
-        return LoaderIterator(iter(inner), position)
+        iterator = LoaderIterator(iter(inner), begun)
+        position.attach(iterator)
+        return iterator
 
     def __len__(self) -> int:
         """Batches of a fresh full epoch on this rank, the same on every rank (WRK-13)."""
@@ -168,11 +179,10 @@ class LoaderIterator(Iterator[Any]):
     # How it ended: "closed", "failed", or None while alive.
     _over: str | None = "closed"
 
-    def __init__(self, inner: Iterator[Any], position: Position) -> None:
+    def __init__(self, inner: Iterator[Any], begun: Standing) -> None:
         self._inner: Any = inner
-        self._position, self._delivery = position, position.delivery
+        self._rows, self._delivery = len(begun.sequence), begun.delivery
         self._over = None
-        position.attach(self)
 
     @property
     def alive(self) -> bool:
@@ -216,7 +226,7 @@ class LoaderIterator(Iterator[Any]):
 
     def _end_of_data(self) -> None:
         """Every row must have arrived: a worker that stops early is a failure, not the end (WRK-14)."""
-        short = len(self._position.sequence) - self._delivery.received
+        short = self._rows - self._delivery.received
         self._end("failed" if short else "closed")
         if short:
             raise WorkerFailedError(f"the workers ended {short} rows before the end of the epoch")

@@ -1,17 +1,24 @@
-"""Where a dataset stands, and the one pass that may be under way (TRM-9, WRK-8, EPO-1 to EPO-7, DLV-4)."""
+"""Where a dataset stands, and the one pass that may be under way (TRM-9, WRK-8, EPO-1 to EPO-7, DLV-4).
+
+Everything that makes up the place is one immutable `Standing`, and every move is one assignment: an interrupt leaves the place
+before the move or after it, and another thread sees the one or the other.
+"""
 
 from __future__ import annotations
 
 import logging
 import weakref
 from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from streaming.arguments import integer
+from streaming.checkpoint import Identity
 from streaming.cycle import Cursor, RankSequence
 from streaming.delivery import Delivery, ShardedDelivery
 from streaming.errors import IteratorAliveError, MidStepError, MidStepStartError, PartialCycleStartError, UnknownPlaceError
 from streaming.sharding import Shards
+from streaming.source import Source
 from streaming.topology import Topology
 
 _log = logging.getLogger("streaming")
@@ -25,49 +32,95 @@ class Pass(Protocol):
         """Whether it may still deliver."""
 
 
+@dataclass(frozen=True)
+class Standing:
+    """A place, what it is a place in, and how rows received since are counted.
+
+    Parameters
+    ----------
+    source, identity
+        The data.
+    sequence : RankSequence
+        The rank's rows from where the pass began (or will begin) to the end of the epoch.
+    delivery : Delivery
+        Counts what was received of them.
+    completed : Cursor or None
+        The end of the epoch before, while a pass over the next one is under way (EPO-2).
+    replay : int
+        Rows that come a second time because of the last load (EPO-7).
+    asked : bool
+        Whether ``set_epoch`` asked for this epoch (EPO-4).
+    travelled : bool
+        Whether a copy went to a plain DataLoader's worker (WRK-19).
+    """
+
+    source: Source
+    identity: Identity
+    sequence: RankSequence
+    delivery: Delivery = field(default_factory=Delivery)
+    completed: Cursor | None = None
+    replay: int = 0
+    asked: bool = False
+    travelled: bool = False
+
+    @property
+    def split_length(self) -> int:
+        """Rows of a split (L)."""
+        return self.identity.selected_rows // self.identity.num_splits
+
+    def cursor(self) -> Cursor | None:
+        """The cursor; None between step boundaries (WRK-8)."""
+        progress = self.delivery.progress()
+        if isinstance(progress, Shards):
+            return self._waiting(progress.rows_received) or progress.boundary()
+        return self._waiting(progress) or self.sequence.cursor(progress)
+
+    def floor(self) -> Cursor:
+        """The completed cycles only (CKP-4, WRK-10)."""
+        progress = self.delivery.progress()
+        if isinstance(progress, Shards):
+            return self._waiting(progress.rows_received) or progress.floor()
+        return replace(self._waiting(progress) or self.sequence.cursor(progress), served=())
+
+    def remaining(self) -> int:
+        """Rows left in the current epoch."""
+        received = self.delivery.received
+        return 0 if self._waiting(received) else len(self.sequence) - received
+
+    def replaying(self) -> int:
+        """`replay`, until the first row of the next epoch."""
+        return self.replay if self.completed is None or self._waiting(self.delivery.received) else 0
+
+    def _waiting(self, received: int) -> Cursor | None:
+        """The completed epoch's end, as long as nothing of the next epoch is received (EPO-2)."""
+        return self.completed if received == 0 else None
+
+
 class Position:
-    """The place of one rank, and its moves. Rows received are counted by the delivery of the pass.
+    """The place of one rank, and its moves.
 
     Parameters
     ----------
     topology : Topology
         Splits and ranks.
-    split_length : int
-        Rows of a split (L).
-    cursor : Cursor
-        The first place.
+    source, identity
+        The data.
+    epoch : int
+        The first epoch.
     """
 
-    def __init__(self, topology: Topology, split_length: int, cursor: Cursor) -> None:
+    def __init__(self, topology: Topology, source: Source, identity: Identity, epoch: int) -> None:
         self._topology = topology
-        self._delivery = Delivery()
         self._iterator: weakref.ref[Pass] | None = None
-        self.go_to(cursor, split_length)
-
-    # ---- observations
+        self._standing = self._at(Cursor(epoch), source, identity)
 
     @property
-    def sequence(self) -> RankSequence:
-        """The rank's rows from where the pass began, to the end of the epoch."""
-        return self._sequence
+    def standing(self) -> Standing:
+        """Everything about the place at one moment; take it once and read from it."""
+        return self._standing
 
-    @property
-    def epoch(self) -> int:
-        """The epoch that the place belongs to."""
-        return self.floor().epoch
-
-    @property
-    def remaining(self) -> int:
-        """Rows left in the current epoch."""
-        return 0 if self._resting else len(self._sequence) - self._delivery.received
-
-    @property
-    def replay(self) -> int:
-        """Rows that come a second time because of the last load (EPO-7)."""
-        return self._replay if self._completed is None or self._resting else 0
-
-    def cursor(self) -> Cursor:
-        """The place as a cursor.
+    def checkpoint(self) -> tuple[Identity, Cursor]:
+        """What a state says of the data and of the place.
 
         Raises
         ------
@@ -76,47 +129,46 @@ class Position:
         UnknownPlaceError
             A plain DataLoader delivers in worker processes (WRK-19).
         """
-        if self._travelled:
+        standing = self._standing
+        if standing.travelled:
             raise UnknownPlaceError(
                 "a plain DataLoader with workers delivers rows that this dataset does not see, so its place is not known: "
                 "use StreamingDataLoader, or call load_state_dict or set_epoch"
             )
-        cursor = self._known_cursor()
+        cursor = standing.cursor()
         if cursor is None:
             raise MidStepError(
-                f"the splits of this rank have different counts: take {self._delivery.batches_to_boundary()} more batches to the next step "
-                "boundary, or save floor_state_dict(), which replays what lies beyond the completed cycles"
+                f"the splits of this rank have different counts: take {standing.delivery.batches_to_boundary()} more batches to the next "
+                "step boundary, or save floor_state_dict(), which replays what lies beyond the completed cycles"
             )
-        return cursor
-
-    def floor(self) -> Cursor:
-        """The completed cycles only (CKP-4, WRK-10)."""
-        if self._completed is not None and self._resting:
-            return self._completed
-        return self._delivery.floor(self._sequence)
+        return standing.identity, cursor
 
     # ---- moves
 
-    def go_to(self, cursor: Cursor, split_length: int, replay: int = 0) -> None:
+    def go_to(self, cursor: Cursor, source: Source, identity: Identity, replay: int = 0) -> None:
         """Stand at a cursor; `replay` rows of this rank come again."""
-        self._split_length, self._replay = split_length, replay
-        self._stand(cursor)
+        self._install(self._at(cursor, source, identity, replay))
 
     def ask_for(self, epoch: int) -> None:
         """EPO-4: another epoch starts at its beginning, the current one keeps its place."""
-        if epoch != self.epoch:
-            if 0 < self.remaining < len(self._whole()):
-                _log.warning("set_epoch(%d) leaves epoch %d with %d rows of this rank not received", epoch, self.epoch, self.remaining)
-            self.go_to(Cursor(epoch), self._split_length)
-        self._asked, self._travelled = True, False
+        now = self._standing
+        current, remaining = now.floor().epoch, now.remaining()
+        if epoch == current:
+            self._standing = replace(now, asked=True, travelled=False)
+            return
+        begun = self._at(Cursor(epoch), now.source, now.identity)
+        if 0 < remaining < len(begun.sequence):
+            _log.warning("set_epoch(%d) leaves epoch %d with %d rows of this rank not received", epoch, current, remaining)
+        self._install(replace(begun, asked=True))
 
     def rewind(self) -> None:
         """EPO-5."""
-        self.go_to(Cursor(self.epoch), self._split_length)
+        now = self._standing
+        self._install(self._at(Cursor(now.floor().epoch), now.source, now.identity))
 
     def travel(self) -> None:
         """A copy goes to a worker of a plain DataLoader: what it delivers is not seen here (WRK-19)."""
-        self._travelled = True
+        self._standing = replace(self._standing, travelled=True)
 
     # ---- passes
 
@@ -129,11 +181,13 @@ class Position:
                 "(del the iterator of a plain DataLoader)"
             )
 
-    def begin(self, workers: int = 1, batch_size: int = 1, *, continuing: bool = True) -> Shards | None:
+    def begin(self, delivery: Delivery, workers: int = 1, batch_size: int = 1, *, continuing: bool = True) -> Standing:
         """Guards and effect of creating an iterator (DLV-4, EPO-2, EPO-4, WRK-11, WRK-12).
 
         Parameters
         ----------
+        delivery : Delivery
+            Counts the rows of the pass, unless several workers do.
         workers : int
             Workers that own splits of their own; 1 for everything but documented mode with several.
         batch_size : int
@@ -143,85 +197,67 @@ class Position:
 
         Returns
         -------
-        Shards or None
-            The place of the workers, where there are several.
+        Standing
+            The place at which the pass begins.
         """
         self.refuse_if_alive("a second iterator")
-        cursor = self._known_cursor()
+        now = self._standing
+        cursor = now.cursor()
         if cursor is None:
-            shards = self._delivery.shards
-            if shards is None or workers != shards.workers or not continuing:
+            shards = now.delivery.progress()
+            if not isinstance(shards, Shards) or workers != shards.workers or not continuing:
+                stopped = shards.workers if isinstance(shards, Shards) else 0
                 raise MidStepStartError(
-                    f"the last pass stopped between step boundaries of {0 if shards is None else shards.workers} workers: "
-                    "continue with as many, or load floor_state_dict()"
+                    f"the last pass stopped between step boundaries of {stopped} workers: continue with as many, or load floor_state_dict()"
                 )
-            return self._share(shards, batch_size)
-        if workers > 1 and cursor.served:
-            raise PartialCycleStartError(
-                f"{workers} workers cannot begin in a partial cycle: finish it with num_workers <= 1 or "
-                'worker_sharding="batches", or resume with partial_cycle="replay"'
-            )
-        completed = None
-        if self.remaining == 0:
-            if self._asked:
-                _log.warning("set_epoch(%d) asked for an epoch that is already completed: this pass is empty", cursor.epoch)
-            else:
-                completed, cursor = cursor, Cursor(integer("epoch", cursor.epoch + 1, 0))
-        self._replay = self.replay
-        self._stand(cursor, completed)
-        if workers == 1:
-            return None
-        rows = len(self._sequence) // workers
-        return self._share(Shards(cursor, self._topology.splits_per_rank // workers, rows, (0,) * workers), batch_size)
+            begun = replace(now, delivery=ShardedDelivery(shards, batch_size), asked=False, travelled=False)
+        else:
+            if workers > 1 and cursor.served:
+                raise PartialCycleStartError(
+                    f"{workers} workers cannot begin in a partial cycle: finish it with num_workers <= 1 or "
+                    'worker_sharding="batches", or resume with partial_cycle="replay"'
+                )
+            begun = self._begun(now, cursor)
+            if workers > 1:
+                splits, rows = self._topology.splits_per_rank // workers, len(begun.sequence) // workers
+                delivery = ShardedDelivery(Shards(begun.sequence.start, splits, rows, (0,) * workers), batch_size)
+            begun = replace(begun, delivery=delivery)
+        self._install(begun)
+        return begun
 
-    def attach(self, iterator: Pass, delivery: Delivery | None = None) -> None:
-        """Lease the place to an iterator; rows that it delivers count by its delivery."""
+    def attach(self, iterator: Pass) -> None:
+        """Lease the place to an iterator."""
         self._iterator = weakref.ref(iterator)
-        if delivery is not None:
-            self._delivery = delivery
-
-    @property
-    def delivery(self) -> Delivery:
-        """What counts the rows of the pass."""
-        return self._delivery
 
     # ---- inside
 
-    def _whole(self) -> RankSequence:
-        """The rank's rows of a fresh epoch."""
-        return RankSequence(self._topology, self._split_length, Cursor(0))
-
     def __getstate__(self) -> dict[str, object]:
         """A copy has no iterator, and counts by itself."""
-        return {**vars(self), "_delivery": copy(self._delivery), "_iterator": None, "_travelled": False}
+        standing = replace(self._standing, delivery=copy(self._standing.delivery), travelled=False)
+        return {**vars(self), "_standing": standing, "_iterator": None}
 
-    @property
-    def _resting(self) -> bool:
-        """Whether a pass over the next epoch has begun, of which no row is received yet (EPO-2)."""
-        return self._completed is not None and self._delivery.received == 0
+    def _at(self, cursor: Cursor, source: Source, identity: Identity, replay: int = 0) -> Standing:
+        sequence = RankSequence(self._topology, identity.selected_rows // identity.num_splits, cursor)
+        return Standing(source, identity, sequence, replay=replay)
 
-    def _known_cursor(self) -> Cursor | None:
-        if self._completed is not None and self._resting:
-            return self._completed
-        return self._delivery.cursor(self._sequence)
+    def _begun(self, now: Standing, cursor: Cursor) -> Standing:
+        """The start of a pass from a cursor, or over the next epoch (EPO-2)."""
+        if now.remaining():
+            return self._at(cursor, now.source, now.identity, now.replaying())
+        if now.asked:
+            _log.warning("set_epoch(%d) asked for an epoch that is already completed: this pass is empty", cursor.epoch)
+            return self._at(cursor, now.source, now.identity, now.replaying())
+        following = Cursor(integer("epoch", cursor.epoch + 1, 0))
+        return replace(self._at(following, now.source, now.identity, now.replaying()), completed=cursor)
 
-    def _stand(self, cursor: Cursor, completed: Cursor | None = None) -> None:
-        """Stand at a cursor, with no iterator and no rows received since, and nothing asked for."""
-        self._completed = completed
-        self._sequence = RankSequence(self._topology, self._split_length, cursor)
-        self._delivery.fence()
-        self._delivery = Delivery()
-        self._iterator = None
-        self._asked = self._travelled = False
-
-    def _share(self, shards: Shards, batch_size: int) -> Shards:
-        self._delivery.fence()
-        self._delivery = ShardedDelivery(shards, batch_size)
-        self._iterator = None
-        self._asked = self._travelled = False
-        return shards
+    def _install(self, standing: Standing) -> None:
+        """Move. First the old iterator is fenced off: it must not deliver rows that nobody counts any more."""
+        self._standing.delivery.fence()
+        self._standing = standing
 
     def _iterator_alive(self) -> bool:
-        """Whether an iterator may still deliver; one whose batch never arrived can only fail (DLV-4)."""
+        """Whether an iterator may still deliver; one that was fenced or whose batch never arrived can only fail (DLV-4)."""
+        if self._standing.delivery.busy:
+            return True  # even if it has handed out its last row
         iterator = self._iterator() if self._iterator is not None else None
-        return iterator is not None and iterator.alive and not self._delivery.in_flight
+        return iterator is not None and iterator.alive and not self._standing.delivery.dead

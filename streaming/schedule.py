@@ -11,7 +11,7 @@ from streaming.arguments import boolean, clump, integer
 from streaming.cycle import Cursor, RankSequence
 from streaming.errors import TooFewRowsError
 from streaming.order import Order
-from streaming.topology import Topology, resolve
+from streaming.topology import resolve
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,15 @@ class Schedule:
     _order: Order = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        integer("rows", self.rows, 1)
-        resolve(self.num_splits, 0, self.world_size)
-        integer("batch_size", self.batch_size, 1)
-        integer("epoch", self.epoch, 0)
+        checked = {name: integer(name, getattr(self, name), 1) for name in ("rows", "num_splits", "world_size", "batch_size")}
+        checked["epoch"] = integer("epoch", self.epoch, 0)
         if boolean("shuffle", self.shuffle) or self.shuffle_seed is not None:
-            integer("shuffle_seed", self.shuffle_seed, 0)
-        clump("shuffle_clump_size", self.shuffle_clump_size, self.shuffle)
+            checked["shuffle_seed"] = integer("shuffle_seed", self.shuffle_seed, 0)
+        size = clump("shuffle_clump_size", self.shuffle_clump_size, self.shuffle)
+        resolve(self.num_splits, 0, self.world_size)
+        # NumPy integers would overflow in the arithmetic below.
+        for name, value in {**checked, "shuffle_clump_size": size}.items():
+            object.__setattr__(self, name, value)
         if self.rows < self.num_splits:
             raise TooFewRowsError(f"{self.rows} rows cannot fill num_splits={self.num_splits}")
         order = Order(self.rows, self.shuffle, self.shuffle_seed, self.epoch, self.shuffle_clump_size)
@@ -100,7 +102,7 @@ class Schedule:
     @property
     def steps(self) -> int:
         """Batches of each rank in the epoch, a short last one included."""
-        return -(-self._rank_rows // self.batch_size)
+        return -(-self.split_length * self._splits_per_rank // self.batch_size)
 
     def step_rows(self, step: int, rank: int) -> npt.NDArray[np.uint64]:
         """Selected row numbers of one batch, in order, an array of shape (batch_size,) or shorter at the end (CYC-6).
@@ -110,10 +112,9 @@ class Schedule:
         ArgumentTypeError, ArgumentValueError
             `step` lies outside ``[0, steps)``, or `rank` outside ``[0, world_size)``.
         """
-        integer("step", step, 0, self.steps - 1)
-        topology = resolve(self.num_splits, rank, self.world_size)
+        begin = integer("step", step, 0, self.steps - 1) * self.batch_size
+        topology = resolve(self.num_splits, integer("rank", rank, 0, self.world_size - 1), self.world_size)
         sequence = RankSequence(topology, self.split_length, Cursor(self.epoch))
-        begin = step * self.batch_size
         return self._order.row(sequence.positions(begin, min(begin + self.batch_size, len(sequence))))
 
     def due(self, row: int) -> Due | None:
@@ -129,10 +130,10 @@ class Schedule:
         split, cycle = divmod(position, self.split_length)
         if split >= self.num_splits:
             return None
-        rank, nth = divmod(split, Topology(self.num_splits, self.world_size, 0).splits_per_rank)
-        step, index = divmod(cycle * (self.num_splits // self.world_size) + nth, self.batch_size)
+        rank, nth = divmod(split, self._splits_per_rank)
+        step, index = divmod(cycle * self._splits_per_rank + nth, self.batch_size)
         return Due(split, cycle, rank, step, index)
 
     @property
-    def _rank_rows(self) -> int:
-        return self.split_length * (self.num_splits // self.world_size)
+    def _splits_per_rank(self) -> int:
+        return self.num_splits // self.world_size

@@ -82,6 +82,11 @@ class Shards:
         """Number of workers."""
         return len(self.received)
 
+    @property
+    def rows_received(self) -> int:
+        """Rows committed of all workers."""
+        return sum(self.received)
+
     def after(self, worker: int, count: int) -> Shards:
         """The place after a batch of this worker."""
         received = tuple(rows + count * (w == worker) for w, rows in enumerate(self.received))

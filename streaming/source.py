@@ -175,8 +175,7 @@ def _select(handle: Any, predicate: str) -> Positions:
     # In parentheses, so that nothing can follow the predicate: the engine would ignore "id > 3 LIMIT 5" behind the 3.
     query = handle.search().where(f"({predicate})").select([_KEY])
     try:
-        query.explain_plan()
-    except (RuntimeError, ValueError) as error:
-        raise FilterError(f"filter {predicate!r} is refused by the engine: {error}", "filter") from error
-    batches = [batch.column(0).to_numpy() for batch in query.to_batches()]
+        batches = [batch.column(0).to_numpy() for batch in query.to_batches()]
+    except Exception as error:  # whatever the engine raises on a predicate that it cannot plan or carry out, its panics included
+        raise FilterError(f"filter {predicate!r} cannot be carried out; the engine says: {error}", "filter") from error
     return np.sort(np.concatenate([np.empty(0, dtype=np.uint64), *batches]).astype(np.uint64))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import itertools
+import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -147,33 +149,71 @@ def test_a_failing_collate_fn_loses_nothing(batch_size: int, bad: int, error: ty
         assert rows + rest == SEQUENCE
 
 
-def test_an_iterator_that_was_overtaken_is_over() -> None:
-    """Its batch was in flight when a newer one took over: it must not deliver it after all."""
+def test_moves_are_refused_while_a_batch_is_being_made() -> None:
+    """DLV-4: from inside collate_fn, and from another thread, the iterator is alive; the run goes on undisturbed."""
     dataset = make()
-    newer: list[Any] = []
+    state = dataset.state_dict()
+    moves = [lambda: iter(dataset), lambda: dataset.load_state_dict(state), lambda: dataset.set_epoch(3), dataset.rewind]
+    refused: list[str] = []
 
-    def collate(rows: Any) -> Any:
-        newer.append(iter(dataset))
-        return rows
+    def try_all() -> None:
+        for move in moves:
+            try:
+                move()
+            except IteratorAliveError as error:
+                refused.append(error.code)
 
-    with pytest.raises(IteratorFailedError, match="replaced"):
-        next(iter(DataLoader(dataset, batch_size=4, collate_fn=collate)))
-    assert ids(newer[0]) == SEQUENCE
+    def collate(rows: Any) -> list[int]:
+        try_all()
+        thread = threading.Thread(target=try_all)
+        thread.start()
+        thread.join()
+        return ids(rows)
+
+    assert list(itertools.chain.from_iterable(DataLoader(dataset, batch_size=5, collate_fn=collate))) == SEQUENCE
+    assert len(refused) == 5 * 8
 
 
-def test_interrupted_between_two_rows_of_a_batch() -> None:
-    """Ctrl-C in torch's own loop, mid-batch: going on with the same iterator must not lose the rows before."""
-    dataset = make()
-    loader = DataLoader(dataset, batch_size=4, collate_fn=ids)
-    batches = iter(loader)
-    rows = next(batches)
-    fetch = batches._dataset_fetcher  # type: ignore[attr-defined]
-    assert [next(fetch.dataset_iter)["id"] for _ in range(2)] == SEQUENCE[4:6]
-    assert received(dataset) == 4
-    with pytest.raises(IteratorFailedError):
-        next(batches)
-    assert received(dataset) == 4
-    assert rows + ids(dataset) == SEQUENCE
+@pytest.mark.parametrize("rows", range(1, 8))
+@pytest.mark.parametrize("batch_size", range(1, 5))
+@pytest.mark.parametrize("collected", range(4))
+def test_interrupted_between_two_rows_of_a_batch(rows: int, batch_size: int, collected: int) -> None:
+    """Ctrl-C in torch's own loop after so many rows of a batch, tails included: going on with the same iterator must not lose them."""
+    dataset = StreamingDataset(numbered_table(rows), num_splits=1, shuffle=False)
+    for batches_before in range(rows // batch_size + 1):
+        dataset.rewind()
+        batches = iter(DataLoader(dataset, batch_size=batch_size, collate_fn=ids))
+        received = [row for _ in range(batches_before) for row in next(batches)]
+
+        def interrupt(frame: Any, event: str, argument: Any) -> Any:
+            if frame.f_code.co_name != "fetch":
+                return None
+
+            def at_line(frame: Any, event: str, argument: Any) -> Any:
+                if event == "line" and len(frame.f_locals.get("data", ())) == collected:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+                return at_line
+
+            return at_line
+
+        previous = sys.gettrace()
+        sys.settrace(interrupt)
+        try:
+            received += next(batches, [])
+            interrupted = False
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            sys.settrace(previous)
+        if interrupted and collected:
+            assert dataset.samples_remaining == rows - len(received)
+            with pytest.raises(IteratorFailedError):
+                next(batches)
+        del batches
+        assert dataset.samples_remaining == rows - len(received)
+        if len(received) < rows:
+            assert received + ids(dataset) == list(range(rows))
 
 
 @pytest.mark.parametrize(
@@ -235,20 +275,20 @@ def test_a_transform_sees_consecutive_rows_in_order() -> None:
 
 def test_a_failing_read_ends_the_pass() -> None:
     dataset = make(num_splits=1)
-    take = dataset._source.take
+    take = dataset._position.standing.source.take
 
     def failing(rows: Any) -> Any:
         if rows[0] >= 16:
             raise OSError("storage is gone")
         return take(rows)
 
-    dataset._source.take = failing  # type: ignore[method-assign]
+    dataset._position.standing.source.take = failing  # type: ignore[method-assign]
     rows = []
     with pytest.raises(OSError, match="storage is gone"):
         for row in dataset:
             rows.append(row["id"])
     assert rows == SEQUENCE_OF_ONE_SPLIT[:16]
-    dataset._source.take = take  # type: ignore[method-assign]
+    dataset._position.standing.source.take = take  # type: ignore[method-assign]
     assert rows + ids(dataset) == SEQUENCE_OF_ONE_SPLIT
 
 
@@ -390,6 +430,36 @@ def test_a_kept_exception_does_not_hold_the_lease() -> None:
     assert len(kept) == 3
 
 
+def test_looking_at_the_stack_keeps_nothing_alive() -> None:
+    """Neither a creation nor a refused move prolongs the life of a caller's variables; judged without the garbage collector."""
+    dataset = make()
+    gc.collect()
+    gc.disable()
+    try:
+
+        def collate(rows: Any) -> Any:
+            with pytest.raises(IteratorAliveError):
+                dataset.set_epoch(1)
+            return len(rows)
+
+        def use() -> list[weakref.ref[Any]]:
+            batches = iter(DataLoader(dataset, batch_size=5, collate_fn=collate))
+            next(batches)
+            del batches
+            rows = iter(dataset)
+            with pytest.raises(IteratorAliveError):
+                iter(dataset)
+            marker = threading.Event()
+            rows.close()
+            another = iter(dataset)
+            return [weakref.ref(marker), weakref.ref(rows), weakref.ref(another)]
+
+        assert [reference() for reference in use()] == [None] * 3
+        assert len(ids(dataset)) == ROWS - 5
+    finally:
+        gc.enable()
+
+
 def test_no_thread_outlives_its_pass() -> None:
     gc.collect()
     dataset = StreamingDataset(numbered_table(5000), num_splits=4, shuffle_seed=1, transform=raising(Boom(), -1))
@@ -415,7 +485,7 @@ def test_windows_are_bounded_in_bytes_and_the_first_is_small(monkeypatch: pytest
     table = connection().create_table("bytes", pa.table({"id": range(3000), "x": [b"x" * 1000] * 3000}), mode="overwrite")
     for budget in (1, 5000, 100_000, 2**24):
         dataset = StreamingDataset(table, num_splits=3, shuffle_seed=1, read_ahead_bytes=budget)
-        take = dataset._source.take
+        take = dataset._position.standing.source.take
         sizes.clear()
 
         def recording(rows: Any, take: Any = take) -> Any:
@@ -423,7 +493,7 @@ def test_windows_are_bounded_in_bytes_and_the_first_is_small(monkeypatch: pytest
             sizes.append((batch.num_rows, batch.nbytes))
             return batch
 
-        dataset._source.take = recording  # type: ignore[method-assign]
+        dataset._position.standing.source.take = recording  # type: ignore[method-assign]
         assert len({row["id"] for row in itertools.islice(dataset, 600)}) == 600
         assert sizes[0][0] <= 16
         for rows, held in sizes[1:]:
