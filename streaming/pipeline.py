@@ -6,7 +6,8 @@ splits there are. At most two windows exist at a time, the one being consumed an
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -36,38 +37,51 @@ class WindowReader:
     source, order, sequence
         Where rows are, which row is at a position, and which positions come.
     read_ahead_bytes : int
-        Bound on the Arrow bytes of both windows, judged by the mean row of the window before; a window holds at least one row, the
-        first one at most 16.
+        Bound on the Arrow bytes of both windows. How large rows will be is judged by those of the windows before, so where rows
+        grow suddenly one window exceeds its half by as much. A window holds 1 to 32768 rows, the first one at most 16.
     """
 
     def __init__(self, source: Source, order: Order, sequence: RowSequence, read_ahead_bytes: int) -> None:
         self._source, self._order, self._sequence = source, order, sequence
         self._window_bytes = max(read_ahead_bytes // 2, 1)
+        self._row_bytes = 1.0
         self._submitted = 0
-        self._reading: Future[pa.RecordBatch] | None = None
+        # In C, unlike Future.result(): an interrupt while waiting leaves no lock behind in an odd state.
+        self._windows: SimpleQueue[pa.RecordBatch | BaseException] = SimpleQueue()
+        self._reading = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="streaming-read")
         self._submit(_FIRST_ROWS)
 
     def next_window(self) -> pa.RecordBatch | None:
         """Return the next window, at least one row, or None at the end; raises what the read raised."""
-        if self._reading is None:
+        if not self._reading:
             return None
-        window = self._reading.result()
-        affordable = self._window_bytes * window.num_rows // max(window.nbytes, 1)
+        window = self._windows.get()
+        if isinstance(window, BaseException):
+            raise window
+        # Large rows are remembered for a while.
+        self._row_bytes = max(window.nbytes / window.num_rows, self._row_bytes / 2)
+        affordable = int(self._window_bytes / self._row_bytes)
         self._submit(max(1, min(affordable, window.num_rows * _GROWTH, _MOST_ROWS)))
         return window
 
     def close(self) -> None:
         """Stop reading; a read in progress ends by itself."""
-        self._reading = None
+        self._reading = False
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _submit(self, rows: int) -> None:
         begin, end = self._submitted, min(self._submitted + rows, len(self._sequence))
-        self._submitted = end
-        # The work holds no reference to this reader, so that dropping an iterator ends it at once.
-        self._reading = None if begin == end else self._thread.submit(_read, self._source, self._order, self._sequence, begin, end)
+        self._submitted, self._reading = end, begin < end
+        if self._reading:
+            # The work holds no reference to this reader, so that dropping an iterator ends it at once.
+            self._thread.submit(_read, self._windows, self._source, self._order, self._sequence, begin, end)
 
 
-def _read(source: Source, order: Order, sequence: RowSequence, begin: int, end: int) -> pa.RecordBatch:
-    return source.take(order.row(sequence.positions(begin, end)))
+def _read(
+    windows: SimpleQueue[pa.RecordBatch | BaseException], source: Source, order: Order, sequence: RowSequence, begin: int, end: int
+) -> None:
+    try:
+        windows.put(source.take(order.row(sequence.positions(begin, end))))
+    except BaseException as error:
+        windows.put(error)

@@ -7,6 +7,7 @@ apart from the hole that DLV-3 names, and a new iterator must continue exactly t
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
-from streaming import StreamingDataset
+from streaming import StreamingDataLoader, StreamingDataset
 from tests.support import ids, numbered_table
 
 ROWS = 12
@@ -96,3 +97,110 @@ def test_an_interrupt_at_every_line(transport: Callable[[StreamingDataset], Any]
     assert interrupted > 150
     assert {name for name, _ in lost} <= HOLES[transport.__name__]
     assert len(lost) <= (1 if transport is bare else 6), f"more lines than the hole of DLV-3: {lost}"
+
+
+class EveryLine:
+    """Raises KeyboardInterrupt at the n-th line that the package executes, wherever."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.raised = False
+
+    def __call__(self, frame: Any, event: str, argument: Any) -> Any:
+        if "/streaming/" not in frame.f_code.co_filename or frame.f_code.co_name in ("__del__", "_end"):
+            return None
+        if event == "line":
+            self.at -= 1
+            if self.at == 0:
+                self.raised = True
+                raise KeyboardInterrupt
+        return self
+
+
+MOVES: dict[str, Callable[[StreamingDataset, dict[str, Any]], Any]] = {
+    "iter": lambda dataset, state: iter(dataset),
+    "dataloader": lambda dataset, state: iter(DataLoader(dataset, batch_size=2)),
+    "loader": lambda dataset, state: iter(StreamingDataLoader(dataset, batch_size=2)),
+    "load": lambda dataset, state: dataset.load_state_dict(state),
+    "set_epoch": lambda dataset, state: dataset.set_epoch(9),
+    "set_same_epoch": lambda dataset, state: dataset.set_epoch(0),
+    "rewind": lambda dataset, state: dataset.rewind(),
+}
+
+
+@pytest.mark.parametrize("received", [5, ROWS])
+@pytest.mark.parametrize("move", MOVES)
+def test_a_move_is_indivisible(move: str, received: int) -> None:
+    """DLV-8: interrupted at any line, the place is that of before or that of after the move, and rows go on from there."""
+    state = StreamingDataset(numbered_table(ROWS), num_splits=3, shuffle=False, epoch=4).state_dict()
+
+    def prepared() -> StreamingDataset:
+        dataset = StreamingDataset(numbered_table(ROWS), num_splits=3, shuffle=False)
+        rows = iter(dataset)
+        for _ in range(received):
+            next(rows)
+        return dataset
+
+    def place(dataset: StreamingDataset) -> Any:
+        return dataset.state_dict(), dataset.samples_remaining, dataset.samples_to_replay
+
+    dataset = prepared()
+    before = place(dataset)
+    kept = MOVES[move](dataset, state)
+    after = place(dataset)
+    del kept
+    at = 0
+    while True:
+        at += 1
+        dataset = prepared()
+        interrupter = EveryLine(at)
+        previous = sys.gettrace()
+        sys.settrace(interrupter)
+        try:
+            kept = MOVES[move](dataset, state)
+        except KeyboardInterrupt:
+            kept = None
+        finally:
+            sys.settrace(previous)
+        if not interrupter.raised:
+            break
+        assert place(dataset) in (before, after)
+        remaining = dataset.samples_remaining
+        assert len(ids(dataset)) == (remaining or (0 if dataset._position.standing.asked else ROWS)) or remaining == 0
+    assert at > 10
+
+
+def test_another_thread_never_sees_half_a_move() -> None:
+    """DLV-8: a thread that polls sees places that follow one another, and floor_state_dict never raises. Sampled."""
+    dataset = StreamingDataset(numbered_table(60), num_splits=6, shuffle_seed=1)
+    seen: list[tuple[int, int, int]] = []
+    problems: list[BaseException] = []
+    stop = threading.Event()
+
+    def poll() -> None:
+        try:
+            while not stop.is_set():
+                state = dataset.state_dict()
+                dataset.floor_state_dict()
+                seen.append((state["epoch"], state["samples_consumed_per_split"][0], len(state["partial_cycle_splits"])))
+        except BaseException as error:
+            problems.append(error)
+
+    thread = threading.Thread(target=poll)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        for round_ in range(60):
+            batches = iter(DataLoader(dataset, batch_size=1, collate_fn=ids)) if round_ % 2 else iter(dataset)
+            for _ in range(7):
+                if next(batches, None) is None:
+                    break
+            del batches
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    assert problems == []
+    assert len(set(seen)) > 10
+    assert seen == sorted(seen)
