@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -18,6 +18,9 @@ from streaming.source import Source
 _FIRST_ROWS: Final = 16
 _GROWTH: Final = 8
 _MOST_ROWS: Final = 32768
+
+
+Windows: TypeAlias = "SimpleQueue[pa.RecordBatch | BaseException]"
 
 
 class RowSequence(Protocol):
@@ -47,7 +50,7 @@ class WindowReader:
         self._row_bytes = 1.0
         self._submitted = 0
         # In C, unlike Future.result(): an interrupt while waiting leaves no lock behind in an odd state.
-        self._windows: SimpleQueue[pa.RecordBatch | BaseException] = SimpleQueue()
+        self._windows: Windows = SimpleQueue()
         self._reading = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="streaming-read")
         self._submit(_FIRST_ROWS)
@@ -75,13 +78,11 @@ class WindowReader:
         self._submitted, self._reading = end, begin < end
         if self._reading:
             # The work holds no reference to this reader, so that dropping an iterator ends it at once.
-            self._thread.submit(_read, self._windows, self._source, self._order, self._sequence, begin, end)
+            self._thread.submit(_read, self._windows, self._source, self._order, self._sequence, range(begin, end))
 
 
-def _read(
-    windows: SimpleQueue[pa.RecordBatch | BaseException], source: Source, order: Order, sequence: RowSequence, begin: int, end: int
-) -> None:
+def _read(windows: Windows, source: Source, order: Order, sequence: RowSequence, wanted: range) -> None:
     try:
-        windows.put(source.take(order.row(sequence.positions(begin, end))))
+        windows.put(source.take(order.row(sequence.positions(wanted.start, wanted.stop))))
     except BaseException as error:
         windows.put(error)
