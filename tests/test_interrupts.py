@@ -156,12 +156,14 @@ def test_a_move_is_indivisible(move: str, received: int) -> None:
         interrupter = EveryLine(at)
         previous = sys.gettrace()
         sys.settrace(interrupter)
+        made: list[Any] = []
         try:
-            MOVES[move](dataset, state)
+            made.append(MOVES[move](dataset, state))
         except KeyboardInterrupt:
             pass
         finally:
             sys.settrace(previous)
+        made.clear()
         if not interrupter.raised:
             break
         assert place(dataset) in (before, after)
