@@ -50,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         With code 2 for arguments that are not legal, with 0 for ``--help``.
     """
     parser = _parser()
-    arguments = parser.parse_args(argv)
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return run(arguments)
@@ -97,4 +99,4 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
         return OK if run_demo(settings) else CHECK_FAILED
 
-    demo.set_defaults(run=run)
+    demo.set_defaults(run=run, parser=demo)
