@@ -160,6 +160,22 @@ def test_orders_of_calls(data: st.DataObject) -> None:
                 states.append(one.dataset.state_dict())
 
 
+def test_asking_for_an_epoch_between_step_boundaries_lasts_one_pass() -> None:
+    """EPO-4, WRK-11: the pass goes on where it stopped, and the one after it moves on."""
+    with pytest.MonkeyPatch.context() as patch:
+        simulate(patch, in_turn)
+        one = PoolTwin(settings(24, num_splits=4))
+        assert one.start(2, "splits", 5) is None
+        one.deliver()
+        one.close()
+        assert one.change("set_epoch", 0) is None
+        for epoch in (0, 1):
+            assert one.start(2, "splits", 5) is None
+            while one.deliver() is not None:
+                pass
+            assert one.dataset.epoch == epoch
+
+
 @given(st.integers(1, 6), st.integers(2, 4), st.integers(1, 9), st.integers(1, 7), st.data())
 def test_the_promised_number_of_batches(k: int, workers: int, batch_size: int, length: int, data: st.DataObject) -> None:
     """WRK-9: the message's number, the formula written here once more, and taking the batches agree, tails included."""
