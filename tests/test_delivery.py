@@ -174,6 +174,30 @@ def test_moves_are_refused_while_a_batch_is_being_made() -> None:
     assert len(refused) == 5 * 8
 
 
+def test_an_iterator_that_was_overtaken_is_over() -> None:
+    """Interrupted before the first row of a batch, so that nothing is lost; a newer iterator takes over; the old one must not go on."""
+    dataset = make()
+    batches = iter(DataLoader(dataset, batch_size=4, collate_fn=ids))
+    received = next(batches)
+    interrupted = []
+
+    class Interrupting:
+        def fetch(self, index: Any) -> Any:
+            interrupted.append(index)
+            raise KeyboardInterrupt
+
+    fetcher = batches._dataset_fetcher  # type: ignore[attr-defined]
+    batches._dataset_fetcher = Interrupting()  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    batches._dataset_fetcher = fetcher  # type: ignore[attr-defined]
+    newer = iter(dataset)
+    with pytest.raises(IteratorFailedError, match="replaced"):
+        next(batches)
+    assert received + ids(newer) == SEQUENCE
+    assert len(interrupted) == 1
+
+
 @pytest.mark.parametrize("rows", range(1, 8))
 @pytest.mark.parametrize("batch_size", range(1, 5))
 @pytest.mark.parametrize("collected", range(4))
