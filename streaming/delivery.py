@@ -36,7 +36,7 @@ class Delivery:
 
     @property
     def dead(self) -> bool:
-        """Whether this pass can only fail."""
+        """Whether this pass can only fail, unless it is `busy`."""
         return self._fenced
 
     def batches_to_boundary(self) -> int:
@@ -112,8 +112,8 @@ class BatchDelivery(Delivery):
 
     @property
     def dead(self) -> bool:
-        """Also a batch that was begun, never arrived, and is not being made now."""
-        return super().dead or (self._begun and not self.busy)
+        """Also where a batch was begun and, unless the pass is `busy` with it, never arrived."""
+        return super().dead or self._begun
 
     def batch_begins(self) -> None:
         """Refuse to begin a batch when the one before never arrived: its rows would be lost (DLV-5)."""
