@@ -57,6 +57,11 @@ class Delivery:
         self.check()
         self.handed += count
 
+    def restore(self, progress: int | Shards) -> None:
+        """Uncount a batch that did not arrive after all."""
+        if isinstance(progress, int):
+            self.handed = progress
+
 
 class ShardedDelivery(Delivery):
     """Rows of one pass in documented mode with several workers (WRK-8)."""
@@ -78,6 +83,11 @@ class ShardedDelivery(Delivery):
         """Count a batch of this worker."""
         self.check()
         self._shards = self._shards.after(worker, count)
+
+    def restore(self, progress: int | Shards) -> None:
+        """Uncount a batch that did not arrive after all."""
+        if isinstance(progress, Shards):
+            self._shards = progress
 
     def batches_to_boundary(self) -> int:
         """Batches to the next step boundary (WRK-9)."""

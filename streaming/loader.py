@@ -16,7 +16,8 @@ from streaming import arguments
 from streaming.checkpoint import State
 from streaming.dataset import StreamingDataset
 from streaming.delivery import Delivery
-from streaming.errors import ArgumentTypeError, ArgumentValueError, IteratorFailedError, MainGuardError, WorkerFailedError
+from streaming.ending import EndingIterator
+from streaming.errors import ArgumentTypeError, ArgumentValueError, MainGuardError, WorkerFailedError
 from streaming.position import Standing
 from streaming.recipe import check_picklable
 from streaming.replica import Replica, Share
@@ -170,24 +171,13 @@ class StreamingDataLoader(DataLoader[Any]):
         return context
 
 
-class LoaderIterator(Iterator[Any]):
-    """One pass of a StreamingDataLoader. A batch is committed as it is returned (WRK-6).
-
-    ``close()`` ends it early and its workers with it; so does dropping it.
-    """
-
-    # How it ended: "closed", "failed", or None while alive.
-    _over: str | None = "closed"
+class LoaderIterator(EndingIterator):
+    """One pass of a StreamingDataLoader. A batch is committed as it is returned (WRK-6); with the iterator its workers end."""
 
     def __init__(self, inner: Iterator[Any], begun: Standing) -> None:
         self._inner: Any = inner
         self._rows, self._delivery = len(begun.sequence), begun.delivery
         self._over = None
-
-    @property
-    def alive(self) -> bool:
-        """Whether it may still deliver (DLV-4)."""
-        return self._over is None
 
     def __next__(self) -> Any:
         """Return the next batch.
@@ -200,9 +190,8 @@ class LoaderIterator(Iterator[Any]):
             A worker died.
         """
         if self._over is not None:
-            if self._over == "failed":
-                raise IteratorFailedError("this iterator failed and is over; a new one starts with the first batch that was not received")
-            raise StopIteration
+            self._raise_over()
+        before = self._delivery.progress()
         try:
             batch, worker, count = next(self._inner)
             self._delivery.commit(worker, count)
@@ -210,19 +199,13 @@ class LoaderIterator(Iterator[Any]):
             self._end_of_data()
             raise
         except BaseException as error:
+            # An interrupt may come after the count: the batch does not arrive.
+            self._delivery.restore(before)
             self._end("failed")
             if _worker_died(error):
                 raise WorkerFailedError(_DEATH + str(error)) from error
             raise
         return batch
-
-    def close(self) -> None:
-        """End the pass and its workers; the dataset's place is that of the batches received."""
-        self._end("closed")
-
-    def __del__(self) -> None:
-        """End the workers of an iterator that nobody holds any more."""
-        self.close()
 
     def _end_of_data(self) -> None:
         """Every row must have arrived: a worker that stops early is a failure, not the end (WRK-14)."""
@@ -231,14 +214,12 @@ class LoaderIterator(Iterator[Any]):
         if short:
             raise WorkerFailedError(f"the workers ended {short} rows before the end of the epoch")
 
-    def _end(self, how: str) -> None:
-        if self._over is None:
-            self._over = how
-            inner, self._inner = self._inner, None
-            # By name, because a kept exception may keep torch's iterator alive.
-            shut_down = getattr(inner, "_shutdown_workers", None)
-            if shut_down is not None:
-                shut_down()
+    def _release(self) -> None:
+        inner, self._inner = self._inner, None
+        # By name, because a kept exception may keep torch's iterator alive.
+        shut_down = getattr(inner, "_shutdown_workers", None)
+        if shut_down is not None:
+            shut_down()
 
 
 _DEATH = (

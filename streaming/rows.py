@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
 from streaming.delivery import Delivery
-from streaming.errors import IteratorFailedError, TransformError
+from streaming.ending import EndingIterator
+from streaming.errors import TransformError
 from streaming.order import Order
 from streaming.pipeline import RowSequence, WindowReader
 from streaming.source import Source
@@ -45,14 +46,8 @@ class Reading:
         return RowIterator(WindowReader(self.source, self.order, sequence, self.read_ahead_bytes), self.transform, delivery)
 
 
-class RowIterator(Iterator[Any]):
-    """One pass over the rows of a rank, from its cursor to the end of the epoch.
-
-    ``close()`` ends it early; so does dropping it.
-    """
-
-    # How it ended: "closed", "failed", or None while alive. An interrupt may come before the constructor is through.
-    _over: str | None = "closed"
+class RowIterator(EndingIterator):
+    """One pass over the rows of a rank, from its cursor to the end of the epoch."""
 
     def __init__(self, windows: WindowReader, transform: Transform | None, delivery: Delivery) -> None:
         self._windows = windows
@@ -63,11 +58,6 @@ class RowIterator(Iterator[Any]):
         self._bad_row: Exception | None = None
         self._over = None
 
-    @property
-    def alive(self) -> bool:
-        """Whether it may still deliver (DLV-4)."""
-        return self._over is None
-
     def __next__(self) -> Any:
         """Return the next row (DLV-11), or the transform's output for it.
 
@@ -77,9 +67,7 @@ class RowIterator(Iterator[Any]):
             The iterator failed earlier, or a batch never arrived (DLV-5).
         """
         if self._over is not None:
-            if self._over == "failed":
-                raise IteratorFailedError("this iterator failed and is over; a new one starts with the first row that was not received")
-            raise StopIteration
+            self._raise_over()
         handed = self._delivery.handed
         try:
             self._delivery.check()
@@ -97,20 +85,10 @@ class RowIterator(Iterator[Any]):
             raise
         return row
 
-    def close(self) -> None:
-        """End the pass; the dataset's place is that of the rows received."""
-        self._end("closed")
-
-    def __del__(self) -> None:
-        """Stop the reader of an iterator that nobody holds any more."""
-        self.close()
-
-    def _end(self, how: str) -> None:
-        if self._over is None:
-            self._over = how
-            self._rows.clear()
-            self._window = self._bad_row = None
-            self._windows.close()
+    def _release(self) -> None:
+        self._rows.clear()
+        self._window = self._bad_row = None
+        self._windows.close()
 
     def _refill(self) -> bool:
         """Make rows available; False at the end of the epoch."""
