@@ -377,6 +377,31 @@ def nothing(rows: Any) -> None:
 
 # ---- failures
 
+
+@pytest.mark.parametrize(("workers", "mode"), [(0, "splits"), (2, "splits"), (2, "batches")])
+def test_a_batch_that_is_interrupted_after_its_count_is_uncounted(workers: int, mode: str) -> None:
+    """DLV-3: the hole is not the commit itself, but what lies between it and the return."""
+    with pytest.MonkeyPatch.context() as patch:
+        simulate(patch, in_turn)
+        dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=1)
+        loader = StreamingDataLoader(dataset, batch_size=5, num_workers=workers, worker_sharding=mode, collate_fn=ids)
+        iterator = iter(loader)
+        received = next(iterator)
+        delivery = dataset._position.standing.delivery
+        commit = delivery.commit
+
+        def interrupted(worker: int, count: int) -> None:
+            commit(worker, count)
+            raise KeyboardInterrupt
+
+        patch.setattr(delivery, "commit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+        assert dataset.samples_remaining == 24 - 5
+        received += [row for batch in loader for row in batch]
+        assert sorted(received) == list(range(24))
+
+
 ARMED: list[int] = []
 RAISED: list[type[BaseException]] = [ValueError]
 
