@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from streaming.errors import IteratorFailedError
+from streaming.errors import IteratorFailedError, WorkerFailedError
 from streaming.sharding import Shards
 
 
@@ -52,15 +52,45 @@ class Delivery:
         if self._fenced:
             raise IteratorFailedError("this iterator was replaced after it failed, or while it was in mid-batch; use the newer one")
 
-    def commit(self, worker: int, count: int) -> None:  # noqa: ARG002
-        """Count a batch of a StreamingDataLoader, as it is returned to the trainer (WRK-6)."""
+    def commit(self, worker: int, count: int) -> None:
+        """Count a batch of a StreamingDataLoader, as it is returned to the trainer (WRK-6).
+
+        Raises
+        ------
+        WorkerFailedError
+            Another worker's batch was due: one is missing, and counting on would lose it.
+        """
         self.check()
+        if worker != self._due():
+            raise WorkerFailedError(f"a batch of worker {self._due()} is missing: worker {worker}'s came in its place")
+        self._count(worker, count)
+
+    def _due(self) -> int:
+        """The worker whose batch comes next."""
+        return 0
+
+    def _count(self, worker: int, count: int) -> None:  # noqa: ARG002
         self.handed += count
 
     def restore(self, progress: int | Shards) -> None:
-        """Uncount a batch that did not arrive after all."""
+        """Uncount a batch that did not arrive after all; the pass is over then."""
         if isinstance(progress, int):
             self.handed = progress
+
+
+class DealtDelivery(Delivery):
+    """Rows of one pass whose batches are dealt out to several workers in turn (WRK-4)."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__()
+        self._workers, self._batches = workers, 0
+
+    def _due(self) -> int:
+        return self._batches % self._workers
+
+    def _count(self, worker: int, count: int) -> None:  # noqa: ARG002
+        self._batches += 1
+        self.handed += count
 
 
 class ShardedDelivery(Delivery):
@@ -79,9 +109,10 @@ class ShardedDelivery(Delivery):
         """The place of the workers."""
         return self._shards
 
-    def commit(self, worker: int, count: int) -> None:
-        """Count a batch of this worker."""
-        self.check()
+    def _due(self) -> int:
+        return self._shards.next_worker()
+
+    def _count(self, worker: int, count: int) -> None:
         self._shards = self._shards.after(worker, count)
 
     def restore(self, progress: int | Shards) -> None:

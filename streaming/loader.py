@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from streaming import arguments
 from streaming.checkpoint import State
 from streaming.dataset import StreamingDataset
-from streaming.delivery import Delivery
+from streaming.delivery import DealtDelivery
 from streaming.ending import EndingIterator
 from streaming.errors import ArgumentTypeError, ArgumentValueError, MainGuardError, WorkerFailedError
 from streaming.position import Standing
@@ -103,7 +103,7 @@ class StreamingDataLoader(DataLoader[Any]):
                 worker_init_fn=self.worker_init_fn,
             )
         position = dataset._position
-        begun = position.begin(Delivery(), self._shards, self._rows_per_batch)
+        begun = position.begin(DealtDelivery(max(self.num_workers, 1)), self._shards, self._rows_per_batch)
         shards = begun.delivery.progress()
         share = Share(
             topology=dataset._topology,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
@@ -54,7 +55,21 @@ class Share:
         return process, StridedSequence(self.whole, self.batch_size, process, self.workers)
 
 
-class Replica(IterableDataset[Envelope]):
+class Packed:
+    """An envelope pickled in the worker's own code, which unpickles as the envelope.
+
+    torch's queue pickles in a thread of the worker, where an item that cannot be pickled is dropped: the trainer would wait for it for
+    ever, or never know. Here it fails in the batch's place (WRK-14).
+    """
+
+    def __init__(self, envelope: Envelope) -> None:
+        self._pickled = bytes(ForkingPickler.dumps(envelope))
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
+        return ForkingPickler.loads, (self._pickled,)
+
+
+class Replica(IterableDataset[Any]):
     """The private dataset of a StreamingDataLoader's inner loader: its items are whole batches.
 
     Parameters
@@ -71,7 +86,7 @@ class Replica(IterableDataset[Envelope]):
         super().__init__()
         self._reading, self._share, self._collate, self._rows_alone = reading, share, collate, rows_alone
 
-    def __iter__(self) -> Iterator[Envelope]:
+    def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         if info is None:
             return self._envelopes(0)
@@ -92,9 +107,10 @@ class Replica(IterableDataset[Envelope]):
         except StopIteration as error:
             raise WorkerFailedError("collate_fn raised StopIteration, which would have ended the data silently") from error
 
-    def _guarded(self, process: int) -> Iterator[Envelope]:
+    def _guarded(self, process: int) -> Iterator[Packed]:
         """What would end a worker process silently reaches the trainer as an error (WRK-14)."""
         try:
-            yield from self._envelopes(process)
+            for envelope in self._envelopes(process):
+                yield Packed(envelope)
         except (KeyboardInterrupt, SystemExit) as error:
             raise WorkerFailedError(f"{type(error).__name__} in worker {process}: {error}") from error

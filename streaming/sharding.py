@@ -87,6 +87,11 @@ class Shards:
         """Rows committed of all workers."""
         return sum(self.received)
 
+    def next_worker(self) -> int:
+        """The worker whose batch comes next: the first from the turn on that has rows left (WRK-3)."""
+        order = [(self.turn + step) % self.workers for step in range(self.workers)]
+        return next((worker for worker in order if self.received[worker] < self.rows), self.turn)
+
     def after(self, worker: int, count: int) -> Shards:
         """The place after a batch of this worker."""
         received = tuple(rows + count * (w == worker) for w, rows in enumerate(self.received))
@@ -107,9 +112,7 @@ class Shards:
         """How many more batches to take until the next step boundary (WRK-9), found by taking them."""
         place, batches = self, 0
         while place.boundary() is None:
-            worker = next(
-                w % self.workers for w in range(place.turn, place.turn + self.workers) if place.received[w % self.workers] < self.rows
-            )
+            worker = place.next_worker()
             place = place.after(worker, min(batch_size, self.rows - place.received[worker]))
             batches += 1
         return batches

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import pickle
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -102,7 +103,7 @@ class SimulatedIterator:
             self.send()
             if kind == "error":
                 raise value
-            return value
+            return pickle.loads(pickle.dumps(value))
         raise StopIteration
 
     def _shutdown_workers(self) -> None:

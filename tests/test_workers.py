@@ -445,6 +445,19 @@ def test_a_failing_batch_arrives_in_its_place(mode: str, workers: int, batch_siz
         assert batches == expected, "the turn of the workers is kept (WRK-11)"
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_batch_that_is_missing_is_noticed_before_the_next_is_counted(mode: str) -> None:
+    """WRK-14: had torch lost a batch on the way, the batch behind it must not be counted in its place."""
+    with pytest.MonkeyPatch.context() as patch:
+        made = simulate(patch, in_turn)
+        dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=5)
+        iterator = iter(StreamingDataLoader(dataset, batch_size=12, num_workers=2, worker_sharding=mode, collate_fn=ids))
+        made[0].workers[0].iterator = iter(())
+        with pytest.raises(WorkerFailedError, match="a batch of worker 0 is missing"):
+            next(iterator)
+        assert dataset.samples_remaining == 24
+
+
 def test_a_worker_that_ends_early_is_a_failure() -> None:
     """WRK-14: data that stops before its end never looks like the end."""
     with pytest.MonkeyPatch.context() as patch:
@@ -452,7 +465,9 @@ def test_a_worker_that_ends_early_is_a_failure() -> None:
         dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=5)
         iterator = iter(StreamingDataLoader(dataset, batch_size=3, num_workers=2, collate_fn=ids))
         next(iterator)
-        made[0].workers[1].iterator = iter(())
+        for worker in made[0].workers:
+            worker.iterator = iter(())
+            made[0].results.clear()
         with pytest.raises(WorkerFailedError, match="rows before the end"):
             list(iterator)
         with pytest.raises(IteratorFailedError):

@@ -42,6 +42,21 @@ def kill_itself(rows: list[dict[str, Any]]) -> Any:
     return with_process(rows)
 
 
+class Unpicklable:
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot be sent")
+
+
+def cannot_be_sent(rows: list[dict[str, Any]]) -> Any:
+    """Batches of which one cannot travel to the trainer."""
+    return Unpicklable() if any(row["id"] == 10 for row in rows) else with_process(rows)
+
+
+def needs_gradient(rows: list[dict[str, Any]]) -> Any:
+    """A tensor that torch refuses to send: part of a graph."""
+    return torch.ones(2, requires_grad=True) * 2
+
+
 def sleep(rows: list[dict[str, Any]]) -> Any:
     if any(row["id"] == 10 for row in rows):
         time.sleep(60)

@@ -117,6 +117,7 @@ def test_rows_alone_init_function_and_factory(tmp_path: Path, table: Any) -> Non
         ("batches", jobs.raise_keyboard_interrupt, WorkerFailedError),
         ("batches", jobs.raise_stop_iteration, WorkerFailedError),
         ("splits", jobs.kill_itself, WorkerFailedError),
+        ("batches", jobs.cannot_be_sent, TypeError),
     ],
 )
 def test_failures_in_workers(mode: str, collate: Any, error: type[Exception], table: Any) -> None:
@@ -142,6 +143,22 @@ def test_failures_in_workers(mode: str, collate: Any, error: type[Exception], ta
     other.load_state_dict(floor)
     assert len(list(other)) == ROWS - 4 * floor["samples_consumed_per_split"][0]
     del failure
+
+
+@pytest.mark.parametrize("mode", ["splits", "batches"])
+def test_a_last_batch_that_cannot_be_sent_is_not_skipped(mode: str, table: Any) -> None:
+    """WRK-14: torch drops what its queue cannot pickle, and goes on with the next worker; nothing behind it may be counted."""
+    dataset = make(table)
+    received: list[int] = []
+    with pytest.raises(TypeError, match="cannot be sent"):
+        for batch, _ in StreamingDataLoader(dataset, batch_size=11, num_workers=2, worker_sharding=mode, collate_fn=jobs.cannot_be_sent):
+            received += batch
+    assert dataset.samples_remaining == ROWS - len(received)
+    rest = StreamingDataLoader(dataset, batch_size=11, num_workers=2, worker_sharding=mode, collate_fn=jobs.with_process)
+    received += [row for batch, _ in rest for row in batch]
+    assert sorted(received) == list(range(ROWS))
+    with pytest.raises(RuntimeError, match="requires"):
+        next(iter(StreamingDataLoader(make(table), batch_size=3, num_workers=1, collate_fn=jobs.needs_gradient)))
 
 
 def test_a_failing_transform_in_a_worker(table: Any) -> None:
