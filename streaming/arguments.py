@@ -67,7 +67,7 @@ def predicate(name: str, value: object) -> str | None:
 
 _QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 _VOLATILE: Final = re.compile(
-    r"\b(random|rand|uuid|now|today|current_date|current_time|current_timestamp)\b *\(|\bcurrent_(date|time|timestamp)\b", re.I
+    r"\b(random|rand|uuid|now|today|current_date|current_time|current_timestamp)\b\s*\(|\bcurrent_(date|time|timestamp)\b", re.I
 )
 
 

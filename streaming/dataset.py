@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from multiprocessing.context import get_spawning_popen
 from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
@@ -345,7 +345,7 @@ class StreamingDataset(IterableDataset[Any]):
 
         What a plain DataLoader's worker delivers is not seen here: from now on the place is unknown (WRK-17, WRK-19).
         """
-        if get_spawning_popen() is not None:
+        if _goes_to_a_plain_loaders_worker(self):
             check_picklable(transform=self._transform, connection_factory=self._connection_factory)
             self._position.travel()
         return {**vars(self), "_table": None, "_position": copy(self._position)}
@@ -387,6 +387,16 @@ class StreamingDataset(IterableDataset[Any]):
             return current
         table = current.open_table() if self._table is None else self._table
         return Source.open(table, saved.table_version, self._columns, own.filter, self._connection_factory)
+
+
+def _goes_to_a_plain_loaders_worker(dataset: StreamingDataset) -> bool:
+    """Whether torch's multi-process iterator is sending this dataset; a collate_fn that holds it may travel to any worker."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_name == "__init__" and frame.f_code.co_filename.endswith("dataloader.py"):
+            return getattr(frame.f_locals.get("self"), "_dataset", None) is dataset
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def _data_identity(source: Source) -> dict[str, Any]:

@@ -229,7 +229,7 @@ _DEATH = (
 
 
 def _worker_died(error: BaseException) -> bool:
-    return type(error) is RuntimeError and "DataLoader worker" in str(error) and "pid" in str(error)
+    return type(error) is RuntimeError and str(error).startswith("DataLoader worker (pid")
 
 
 def _as_it_is(item: Any) -> Any:

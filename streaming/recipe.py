@@ -79,5 +79,7 @@ def check_picklable(**items: Any) -> None:
         try:
             pickle.dumps(item)
         except Exception as error:
+            if isinstance(error, RuntimeError) and "through inheritance" in str(error):
+                continue  # a lock or a queue of multiprocessing, which can be pickled only while a process is started
             remedy = "define functions and classes at the top level of a module"
             raise PickleError(f"{name} cannot be pickled, which worker processes need ({error}); {remedy}") from error

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -55,6 +59,21 @@ class Share:
         return process, StridedSequence(self.whole, self.batch_size, process, self.workers)
 
 
+def end_with_trainer() -> None:
+    """End this worker process when the trainer's is gone, killed for instance (WRK-15).
+
+    torch's own watch looks at the parent's process id, which under forkserver is that of the server and never changes.
+    """
+    trainer = multiprocessing.parent_process()
+    if trainer is not None:
+        threading.Thread(target=_exit_after, args=(trainer,), daemon=True, name="streaming-watch").start()
+
+
+def _exit_after(process: BaseProcess) -> None:
+    process.join()
+    os._exit(1)
+
+
 class Packed:
     """An envelope pickled in the worker's own code, which unpickles as the envelope.
 
@@ -90,6 +109,7 @@ class Replica(IterableDataset[Any]):
         info = get_worker_info()
         if info is None:
             return self._envelopes(0)
+        end_with_trainer()
         return self._guarded(info.id)
 
     def _envelopes(self, process: int) -> Iterator[Envelope]:

@@ -87,7 +87,7 @@ class Source:
         if self._held is not None:
             return _one_batch(self._held.take(rows))
         if self._handle is None and self._recipe is not None:
-            self._handle = _pin(self._recipe.open(), self.version, self.branch)
+            self._handle = self._reopened(self._recipe)
         offsets = rows if self._offsets is None else self._offsets[rows]
         ascending = np.argsort(offsets)
         wanted = offsets[ascending]
@@ -101,6 +101,15 @@ class Source:
         index = np.empty_like(ascending)
         index[ascending] = by_key
         return _one_batch(table.drop_columns([_KEY]).take(index))
+
+    def _reopened(self, recipe: Recipe) -> Any:
+        """The pinned version, opened again, if it still is what it was."""
+        handle = _pin(recipe.open(), self.version, self.branch)
+        if fingerprint(handle.schema) != self.fingerprint or (self._offsets is None and handle.count_rows() != self.rows):
+            raise VersionError(
+                f"table {self.name!r} version {self.version}, opened again in a worker, is another table than in the trainer"
+            )
+        return handle
 
     def open_table(self) -> Any:
         """Open the table again, in a process that the source travelled to.

@@ -85,6 +85,20 @@ def with_environment(rows: list[dict[str, Any]]) -> str:
     return os.environ.get("SEEN_BY_INIT", "nothing")
 
 
+class HoldsDataset:
+    """A collate function that refers to the dataset."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __call__(self, rows: list[dict[str, Any]]) -> tuple[list[int], int]:
+        return with_process(rows)
+
+
+def raise_stupid_error(rows: list[dict[str, Any]]) -> Any:
+    return _fail(rows, RuntimeError("DataLoader worker, stupid"))
+
+
 class Reopen:
     """A connection factory with its own idea of where the table is."""
 

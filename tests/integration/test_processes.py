@@ -118,6 +118,7 @@ def test_rows_alone_init_function_and_factory(tmp_path: Path, table: Any) -> Non
         ("batches", jobs.raise_stop_iteration, WorkerFailedError),
         ("splits", jobs.kill_itself, WorkerFailedError),
         ("batches", jobs.cannot_be_sent, TypeError),
+        ("batches", jobs.raise_stupid_error, RuntimeError),
     ],
 )
 def test_failures_in_workers(mode: str, collate: Any, error: type[Exception], table: Any) -> None:
@@ -131,6 +132,7 @@ def test_failures_in_workers(mode: str, collate: Any, error: type[Exception], ta
         while True:
             received += next(iterator)[0]
     assert time.monotonic() - began < 60
+    assert (failure.type is WorkerFailedError) == (error is WorkerFailedError)
     assert 10 not in received
     with pytest.raises(IteratorFailedError):
         next(iterator)
@@ -190,6 +192,49 @@ def test_a_timeout_and_an_interrupt(table: Any) -> None:
     assert dataset.state_dict()["samples_consumed_per_split"] == [len(received) // 4] * 4
     received += [row["id"] for row in dataset]
     assert sorted(received) == list(range(ROWS))
+
+
+def test_a_collate_fn_that_holds_the_dataset_does_not_hide_the_place(table: Any) -> None:
+    dataset = make(table)
+    loader = StreamingDataLoader(dataset, batch_size=4, num_workers=1, collate_fn=jobs.HoldsDataset(dataset))
+    next(iter(loader))
+    assert dataset.state_dict()["samples_consumed_per_split"] == [1] * 4
+
+
+def test_another_table_under_the_same_name_is_noticed(tmp_path: Path, table: Any) -> None:
+    other = tmp_path / "other"
+    lancedb.connect(other).create_table("t", pa.table({"id": range(100, 100 + ROWS + 1)}))
+    dataset = make(table, connection_factory=jobs.Reopen(str(other)))
+    with pytest.raises(ValueError, match="another table"):
+        next(iter(StreamingDataLoader(dataset, batch_size=4, num_workers=1, collate_fn=jobs.with_process)))
+
+
+def test_workers_end_with_a_killed_trainer(tmp_path: Path, table: Any) -> None:
+    """Also under forkserver, whose process id torch's own watch takes for the trainer's."""
+    shown = run_script(
+        tmp_path,
+        """
+        if __name__ == "__main__":
+            import os, signal
+            iterator = iter(loader)
+            print(next(iterator)[1], next(iterator)[1], flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        """,
+    )
+    assert shown.returncode == -signal.SIGKILL
+    workers = [int(word) for word in shown.stdout.split()]
+    assert len(set(workers)) == 2
+    deadline = time.monotonic() + 20
+    while (left := [pid for pid in workers if alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_what_cannot_travel_is_named(table: Any) -> None:
