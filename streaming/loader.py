@@ -220,6 +220,9 @@ class LoaderIterator(EndingIterator):
         shut_down = getattr(inner, "_shutdown_workers", None)
         if shut_down is not None:
             shut_down()
+            for worker in getattr(inner, "_workers", ()):
+                if worker.is_alive():  # torch has asked it to end, waited, and sent SIGTERM
+                    worker.kill()
 
 
 _DEATH = (

@@ -77,8 +77,13 @@ class WindowReader:
         begin, end = self._submitted, min(self._submitted + rows, len(self._sequence))
         self._submitted, self._reading = end, begin < end
         if self._reading:
-            # The work holds no reference to this reader, so that dropping an iterator ends it at once.
-            self._thread.submit(_read, self._windows, self._source, self._order, self._sequence, range(begin, end))
+            try:
+                # The work holds no reference to this reader, so that dropping an iterator ends it at once.
+                self._thread.submit(_read, self._windows, self._source, self._order, self._sequence, range(begin, end))
+            except BaseException:
+                # Interrupted while the thread started: whoever keeps the exception would keep it waiting, at exit too.
+                self.close()
+                raise
 
 
 def _read(windows: Windows, source: Source, order: Order, sequence: RowSequence, wanted: range) -> None:

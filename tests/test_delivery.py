@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -501,6 +502,26 @@ def test_no_thread_outlives_its_pass() -> None:
         for thread in [t for t in threading.enumerate() if t.name.startswith("streaming-read")]:
             thread.join(timeout=10)
         assert live_readers() == 0, end
+
+
+def test_an_interrupt_while_the_reader_starts_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the exception is kept: at exit nobody would wake the thread."""
+    submit = ThreadPoolExecutor.submit
+
+    def interrupted(*arguments: Any) -> Any:
+        submit(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    dataset = make()
+    with pytest.raises(KeyboardInterrupt) as kept:
+        iter(dataset)
+    for thread in [t for t in threading.enumerate() if t.name.startswith("streaming-read")]:
+        thread.join(timeout=10)
+    assert live_readers() == 0
+    monkeypatch.undo()
+    assert ids(dataset) == SEQUENCE
+    del kept
 
 
 def test_windows_are_bounded_in_bytes_and_the_first_is_small(monkeypatch: pytest.MonkeyPatch) -> None:

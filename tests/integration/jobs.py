@@ -81,6 +81,10 @@ def seen_by_init(worker_id: int) -> None:
     os.environ["SEEN_BY_INIT"] = str(worker_id)
 
 
+def ignore_sigterm(worker_id: int) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def with_environment(rows: list[dict[str, Any]]) -> str:
     return os.environ.get("SEEN_BY_INIT", "nothing")
 

@@ -237,6 +237,12 @@ def alive(pid: int) -> bool:
         return False
 
 
+def test_workers_that_ignore_sigterm_end_too(table: Any) -> None:
+    arguments = {"batch_size": 4, "num_workers": 1, "timeout": 3, "worker_init_fn": jobs.ignore_sigterm}
+    with pytest.raises(RuntimeError, match="timed out"):
+        list(StreamingDataLoader(make(table), collate_fn=jobs.sleep, **arguments))
+
+
 def test_what_cannot_travel_is_named(table: Any) -> None:
     for arguments, name in (({"collate_fn": lambda rows: rows}, "collate_fn"), ({"worker_init_fn": lambda number: None}, "worker_init_fn")):
         with pytest.raises(PickleError, match=name):
@@ -276,8 +282,12 @@ def test_no_file_descriptor_leaks(table: Any) -> None:
         loader = StreamingDataLoader(dataset, batch_size=4, num_workers=2, worker_sharding="batches", collate_fn=jobs.with_process)
         list(itertools.islice(loader, batches))
         gc.collect()
-        counts.append(len(os.listdir("/proc/self/fd")))
-    assert counts[1:] == counts[1:2] * 4, counts
+        deadline = time.monotonic() + 10
+        # Threads of queues and of torch close theirs a moment later.
+        while (count := len(os.listdir("/proc/self/fd"))) > min(counts[1:2] or [count]) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        counts.append(count)
+    assert max(counts[1:]) == counts[1], counts
     shared = [name for name in os.listdir("/dev/shm") if name.startswith("torch_")] if Path("/dev/shm").exists() else []
     assert [name for name in shared if f"torch_{os.getpid()}_" in name] == []
 
