@@ -126,7 +126,7 @@ class StreamingDataLoader(DataLoader[Any]):
             generator=self.generator,
             prefetch_factor=self.prefetch_factor,
         )
-        iterator = LoaderIterator(iter(inner), begun)
+        iterator = LoaderIterator(_started(inner), begun)
         position.attach(iterator)
         return iterator
 
@@ -229,6 +229,14 @@ _DEATH = (
     "a worker process died (see its own words above, if any). If it never delivered a batch, does the script start workers outside "
     'of if __name__ == "__main__":? torch says: '
 )
+
+
+def _started(inner: DataLoader[Any]) -> Iterator[Any]:
+    """Start the workers; once more if the forkserver was just killed, by a Ctrl-C while it was still starting."""
+    try:
+        return iter(inner)
+    except (EOFError, ConnectionError):
+        return iter(inner)
 
 
 def _worker_died(error: BaseException) -> bool:

@@ -21,6 +21,7 @@ from torch.utils.data._utils import worker as torch_worker
 
 from model import loader as model_loader
 from streaming import StreamingDataLoader, StreamingDataset
+from streaming import loader as streaming_loader
 from streaming.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -456,6 +457,25 @@ def test_a_batch_that_is_missing_is_noticed_before_the_next_is_counted(mode: str
         with pytest.raises(WorkerFailedError, match="a batch of worker 0 is missing"):
             next(iterator)
         assert dataset.samples_remaining == 24
+
+
+@pytest.mark.parametrize("error", [EOFError, ConnectionResetError, BrokenPipeError])
+def test_a_forkserver_that_was_killed_is_started_anew(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = simulate(monkeypatch, in_turn)
+    start = streaming_loader.DataLoader.__iter__
+    starts: list[int] = []
+
+    def start_again(self: Any) -> Any:
+        starts.append(1)
+        if len(starts) == 1:
+            raise error
+        return start(self)
+
+    monkeypatch.setattr(streaming_loader.DataLoader, "__iter__", start_again)
+    dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=5)
+    batches = list(StreamingDataLoader(dataset, batch_size=3, num_workers=2, collate_fn=ids))
+    assert sorted(row for batch in batches for row in batch) == list(range(24))
+    assert (len(starts), len(made)) == (2, 1)
 
 
 def test_a_worker_that_ends_early_is_a_failure() -> None:
