@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import multiprocessing
 from collections.abc import Iterator, Mapping
 from multiprocessing.context import BaseContext
@@ -23,7 +22,6 @@ from streaming.recipe import check_picklable
 from streaming.replica import Replica, Share
 from streaming.sharding import Shards, check_workers
 
-_log = logging.getLogger(__name__)
 _TORCH_ARGUMENTS = inspect.signature(DataLoader.__init__)
 # Imported once by the server that workers are forked from. Not lancedb, which starts threads when it is imported, but what
 # takes most of the time of importing it: that makes the start of workers five times as fast.
