@@ -1,40 +1,50 @@
 """States, what makes them valid, resuming and merging (chapter checkpoint): pure functions on plain dicts.
 
-The model accepts plain Python values only; that NumPy integers, tensors and other sequences stand for ints and lists
-(CKP-6) is the business of production.
+What a state is bound to and what fits it is the subject of ``model.identity``. The model accepts plain Python values only; that
+NumPy integers, tensors and other sequences stand for ints and lists (CKP-6) is the business of production.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from model.cycle import Cursor
 from model.errors import ModelError
+from model.identity import DATA, SETTINGS
 
 SCHEMA_VERSION = 1
 LIMIT = 2**63
 
-# CKP-3: what data, and which order of it.
-IDENTITY = (
-    "num_splits",
-    "shuffle",
-    "shuffle_seed",
-    "shuffle_clump_size",
-    "order_version",
-    "filter",
-    "table_name",
-    "table_version",
-    "selected_rows",
-    "schema_fingerprint",
-)
+# IDN-1, IDN-2: which order, and of what.
+IDENTITY = (*SETTINGS, *DATA)
 
 # MRG-1: what may differ between the states of one run.
 PLACE = ("epoch", "samples_consumed_per_split", "partial_cycle_splits")
 
+# What a state says. Its digest says nothing beyond that.
+SAID = ("schema_version", *IDENTITY, "world_size", *PLACE)
+
 # CKP-1: exactly these keys.
-KEYS = ("schema_version", "world_size", *IDENTITY, *PLACE)
+KEYS = (*SAID, "digest")
+
+
+# --- digest -------------------------------------------------------------------------------------------------------------------------
+
+
+def digest(state: Mapping[str, Any]) -> str:
+    """The digest of all other keys of a state (CKP-8), right or not: whatever can be written as JSON has one."""
+    said = {key: value for key, value in state.items() if key != "digest"}
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def sign(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a state with the right digest (CKP-8). It shares its lists with the argument."""
+    return {**state, "digest": digest(state)}
 
 
 # --- validity -----------------------------------------------------------------------------------------------------------------------
@@ -77,6 +87,8 @@ def check_form(state: object) -> dict[str, Any]:
     copy = {key: state[key] for key in KEYS}
     copy["samples_consumed_per_split"] = list(state["samples_consumed_per_split"])
     copy["partial_cycle_splits"] = list(state["partial_cycle_splits"])
+    # Last, so that what the digest is taken of is a state.
+    need(copy["digest"] == digest(copy), "put together from several states, or edited: digest")
     return copy
 
 
@@ -84,10 +96,10 @@ def check_types(state: Mapping[str, Any]) -> None:
     """Every value has its type (CKP-6)."""
     for key in ("schema_version", "num_splits", "order_version", "epoch", "world_size", "table_version", "selected_rows"):
         need(is_int(state[key]), f"{key} is no int")
-    for key in ("shuffle_seed", "shuffle_clump_size"):
+    for key in ("shuffle_seed", "shuffle_clump_size", "table_version_created_us"):
         need(state[key] is None or is_int(state[key]), f"{key} is neither an int nor None")
     need(isinstance(state["shuffle"], bool), "shuffle is no bool")
-    for key in ("table_name", "schema_fingerprint"):
+    for key in ("table_name", "schema_fingerprint", "digest"):
         need(isinstance(state[key], str), f"{key} is no string")
     need(
         state["filter"] is None or (isinstance(state["filter"], str) and state["filter"] != ""),
@@ -110,6 +122,7 @@ def check_ranges(state: Mapping[str, Any]) -> None:
     clump = state["shuffle_clump_size"]
     need(clump is None or (state["shuffle"] and clump >= 1), "shuffle_clump_size")
     need(state["table_version"] >= 1, "table_version")
+    need(state["table_version_created_us"] is None or state["table_version_created_us"] >= 0, "table_version_created_us")
     need(state["order_version"] >= 1, "order_version")
     need(len(state["schema_fingerprint"]) == 64 and set(state["schema_fingerprint"]) <= set("0123456789abcdef"), "schema_fingerprint")
 
@@ -136,45 +149,25 @@ def check_place(state: Mapping[str, Any]) -> None:
     need(all(count == per_rank[0] for count in per_rank), "ranks at different steps")
 
 
-def check_identity(state: Mapping[str, Any], identity: Mapping[str, Any], seed_drawn: bool = False) -> None:
-    """Refuse the state of other data or of another order (RES-1, RES-2).
-
-    The model's table has one version, so another recorded version is a mismatch, as where ``version`` was given (RES-2).
-
-    Parameters
-    ----------
-    state : Mapping
-        A well formed state.
-    identity : Mapping
-        The values of ``IDENTITY`` of the dataset that loads.
-    seed_drawn : bool
-        Whether the dataset's seed was drawn, not given: then it adopts the state's.
-    """
-    compared = [key for key in IDENTITY if not (seed_drawn and key == "shuffle_seed")]
-    differing = [key for key in compared if state[key] != identity[key]]
-    if differing:
-        raise ModelError("state.mismatch", ", ".join(differing))
-
-
 # --- saving and loading -------------------------------------------------------------------------------------------------------------
 
 
 def save(identity: Mapping[str, Any], cursor: Cursor, world_size: int) -> dict[str, Any]:
-    """The state of a cursor (CKP-1, CKP-2)."""
+    """The state of a cursor (CKP-1, CKP-2, CKP-8)."""
     state = {key: identity[key] for key in IDENTITY}
     state["schema_version"] = SCHEMA_VERSION
     state["world_size"] = world_size
     state["epoch"] = cursor.epoch
     state["samples_consumed_per_split"] = [cursor.cycle] * identity["num_splits"]
     state["partial_cycle_splits"] = list(cursor.served)
-    return state
+    return sign(state)
 
 
 def floor(state: Mapping[str, Any]) -> dict[str, Any]:
     """The completed cycles of a state only (CKP-4)."""
     copy = check_form(state)
     copy["partial_cycle_splits"] = []
-    return copy
+    return sign(copy)
 
 
 def even(served: Sequence[int], num_splits: int, world_size: int) -> bool:
@@ -184,31 +177,25 @@ def even(served: Sequence[int], num_splits: int, world_size: int) -> bool:
     return all(count == per_rank[0] for count in per_rank)
 
 
-def load(state: object, identity: Mapping[str, Any], world_size: int, partial_cycle: str, seed_drawn: bool = False) -> Cursor:
-    """The cursor of a resume; all checks of CKP-7 but that of the iterator (RES-1 to RES-6).
+def load(state: Mapping[str, Any], world_size: int, partial_cycle: str) -> Cursor:
+    """The cursor of a resume (RES-3, RES-4, RES-7), the last of the checks of CKP-7.
 
     Parameters
     ----------
-    state : object
-        Anything; it is neither changed nor kept.
-    identity : Mapping
-        The values of ``IDENTITY`` of the dataset that loads.
+    state : Mapping
+        A well formed state that fits; it is neither changed nor kept.
     world_size : int
         R of the world that resumes.
     partial_cycle : str
         ``"replay"`` (RES-3) or ``"exact"`` (RES-4).
-    seed_drawn : bool
-        As for ``check_identity``.
     """
-    copy = check_form(state)
-    check_identity(copy, identity, seed_drawn)
-    cycle = copy["samples_consumed_per_split"][0]
-    served = tuple(copy["partial_cycle_splits"])
+    cycle = state["samples_consumed_per_split"][0]
+    served = tuple(state["partial_cycle_splits"])
     if partial_cycle == "replay":
-        return Cursor(copy["epoch"], cycle, ())
-    if not even(served, copy["num_splits"], world_size):
+        return Cursor(state["epoch"], cycle, ())
+    if not even(served, state["num_splits"], world_size):
         raise ModelError("state.partial_cycle", "the new ranks own unequally many unserved splits")
-    return Cursor(copy["epoch"], cycle, served)
+    return Cursor(state["epoch"], cycle, served)
 
 
 # --- merging ------------------------------------------------------------------------------------------------------------------------
@@ -219,8 +206,18 @@ def place(state: Mapping[str, Any]) -> tuple[int, int]:
     return state["epoch"], state["samples_consumed_per_split"][0]
 
 
+def check_skew(skew: object) -> None:
+    """Refuse another ``skew`` than those of MRG-2."""
+    if not isinstance(skew, str):
+        raise ModelError("argument.type", "skew")
+    if skew not in ("refuse", "replay"):
+        raise ModelError("argument.value", "skew")
+
+
 def merge(states: Sequence[object], skew: str = "refuse") -> dict[str, Any]:
     """One state from the states of all ranks of a run (MRG-1, MRG-2).
+
+    Here None equals None: IDN-8 is about a state and a table, this about states among themselves.
 
     Parameters
     ----------
@@ -229,10 +226,7 @@ def merge(states: Sequence[object], skew: str = "refuse") -> dict[str, Any]:
     skew : str
         What to do with ranks at different places: ``"refuse"``, or ``"replay"`` from the smallest.
     """
-    if not isinstance(skew, str):
-        raise ModelError("argument.type", "skew")
-    if skew not in ("refuse", "replay"):
-        raise ModelError("argument.value", "skew")
+    check_skew(skew)
     if len(states) == 0:
         raise ModelError("merge.count", "no states")
     # The number can be compared only with a world size that is one, so form comes first.
@@ -240,9 +234,10 @@ def merge(states: Sequence[object], skew: str = "refuse") -> dict[str, Any]:
     if any(copy["world_size"] != len(copies) for copy in copies):
         raise ModelError("merge.count", f"{len(copies)} states")
     first = copies[0]
-    differing = [key for key in KEYS if key not in PLACE and any(copy[key] != first[key] for copy in copies)]
+    # Not the digest, which differs wherever the place does.
+    differing = [key for key in SAID if key not in PLACE and any(copy[key] != first[key] for copy in copies)]
     if differing:
-        raise ModelError("state.mismatch", ", ".join(differing))
+        raise ModelError("state.mismatch", fields=tuple(differing))
     if all(copy == first for copy in copies):
         return first
     if skew == "refuse":

@@ -1,4 +1,4 @@
-"""A dataset as a transition system (chapters delivery and checkpoint).
+"""A dataset as a transition system (chapters delivery, checkpoint and calls).
 
 Each transition is a function: its guard raises ``ModelError``, its effect is the loader that it returns, its
 observation, where there is one, comes beside it. Nothing changes in place, so a refusal changes nothing (RES-5, LAW-8).
@@ -9,118 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from model import checkpoint, cycle
+from model import checkpoint, cycle, identity
 from model.assignment import sequence_position
 from model.cycle import Cursor
 from model.errors import ModelError
-from model.order import ORDER_VERSION, Order
+from model.settings import Settings, check_int
 
-LARGEST = 2**63 - 1
-
-
-def check_int(name: str, value: object, low: int, high: int = LARGEST) -> None:
-    """Refuse what is no int (bool is none) or lies outside ``[low, high]`` (ARG-1); none exceeds 2**63 - 1."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ModelError("argument.type", name)
-    if value < low or value > high:
-        raise ModelError("argument.value", name)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The arguments of a dataset, and what it sees of its table. Checked when made (ASG-1, ASG-2, chapter arguments).
-
-    Parameters
-    ----------
-    rows : int
-        N, the selected rows of the pinned version.
-    num_splits, world_size, rank : int
-        S, R and r.
-    shuffle : bool
-        Whether the order is shuffled.
-    shuffle_seed : int or None
-        The seed. The model draws none: whoever drew one passes it, with ``seed_drawn=True``.
-    shuffle_clump_size : int or None
-        c, only with shuffle.
-    partial_cycle : str
-        ``"replay"`` or ``"exact"``.
-    filter, table_name, table_version, schema_fingerprint
-        The rest of the identity (CKP-3); the model only compares them.
-    seed_drawn : bool
-        Whether ``shuffle_seed`` was drawn, not given (ARG-5, RES-1).
-    """
-
-    rows: int
-    num_splits: int
-    world_size: int = 1
-    rank: int = 0
-    shuffle: bool = True
-    shuffle_seed: int | None = None
-    shuffle_clump_size: int | None = None
-    partial_cycle: str = "replay"
-    filter: str | None = None
-    table_name: str = "table"
-    table_version: int = 1
-    schema_fingerprint: str = "0" * 64
-    seed_drawn: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse what the constructor refuses."""
-        self._check_world()
-        self._check_order()
-        if not isinstance(self.partial_cycle, str):
-            raise ModelError("argument.type", "partial_cycle")
-        if self.partial_cycle not in ("replay", "exact"):
-            raise ModelError("argument.value", "partial_cycle")
-        if self.filter is not None and not isinstance(self.filter, str):
-            raise ModelError("argument.type", "filter")
-        if self.filter == "":
-            raise ModelError("argument.value", "filter")
-        # Last, because arguments are checked before anything is read (chapter arguments).
-        if self.rows < self.num_splits:
-            raise ModelError("data.too_few_rows", f"{self.rows} rows, {self.num_splits} splits")
-
-    def _check_world(self) -> None:
-        """ARG-3, ARG-7, ASG-2."""
-        check_int("num_splits", self.num_splits, 1)
-        check_int("world_size", self.world_size, 1)
-        check_int("rank", self.rank, 0, self.world_size - 1)
-        if self.num_splits % self.world_size != 0:
-            raise ModelError("argument.value", "num_splits is no multiple of world_size")
-
-    def _check_order(self) -> None:
-        """ARG-4, ARG-5, ARG-11."""
-        if not isinstance(self.shuffle, bool):
-            raise ModelError("argument.type", "shuffle")
-        if self.shuffle_seed is not None:
-            check_int("shuffle_seed", self.shuffle_seed, 0)
-        if self.shuffle and self.shuffle_seed is None:
-            raise ModelError("argument.value", "shuffle_seed: the model draws none")
-        if self.seed_drawn and self.world_size != 1:
-            raise ModelError("argument.value", "shuffle_seed: drawn only with one rank")
-        if self.shuffle_clump_size is not None:
-            check_int("shuffle_clump_size", self.shuffle_clump_size, 1)
-            if not self.shuffle:
-                raise ModelError("argument.value", "shuffle_clump_size without shuffle")
-
-    def identity(self) -> dict[str, Any]:
-        """The values of ``checkpoint.IDENTITY`` (CKP-3)."""
-        return {
-            "num_splits": self.num_splits,
-            "shuffle": self.shuffle,
-            "shuffle_seed": self.shuffle_seed,
-            "shuffle_clump_size": self.shuffle_clump_size,
-            "order_version": ORDER_VERSION,
-            "filter": self.filter,
-            "table_name": self.table_name,
-            "table_version": self.table_version,
-            "selected_rows": self.rows,
-            "schema_fingerprint": self.schema_fingerprint,
-        }
-
-    def order(self, epoch: int) -> Order:
-        """The order of an epoch."""
-        return Order(self.rows, self.shuffle, self.shuffle_seed, epoch, self.shuffle_clump_size)
+# What others may take from here although it is defined elsewhere.
+__all__ = ["Loader", "Settings"]
 
 
 @dataclass(frozen=True)
@@ -130,7 +26,7 @@ class Loader:
     Parameters
     ----------
     settings : Settings
-        Never changes, except that a drawn seed gives way to that of a loaded state (RES-1).
+        A load may change the seed, where it was drawn (IDN-6), and the version that the dataset stands on (IDN-7); nothing else does.
     cursor : Cursor
         The rows received (DLV-1).
     alive : bool
@@ -250,18 +146,39 @@ def fail(loader: Loader) -> Loader:
 # --- moving -------------------------------------------------------------------------------------------------------------------------
 
 
-def load(loader: Loader, state: object) -> Loader:
-    """``load_state_dict(state)`` (CKP-7, RES-1 to RES-6, EPO-6)."""
+def load(loader: Loader, state: object, accept: object = ()) -> Loader:
+    """``load_state_dict(state, accept=...)`` (CKP-7, RES-3 to RES-7, IDN-6 to IDN-11, EPO-6).
+
+    Parameters
+    ----------
+    loader : Loader
+        Its ``settings.versions`` are the versions that its table has now.
+    state : object
+        Anything; it is neither changed nor kept.
+    accept : list, tuple or set of str
+        The differences that are no refusal (IDN-11).
+    """
+    accepted = identity.check_accept(accept)
     guard_not_alive(loader)
-    settings = loader.settings
-    cursor = checkpoint.load(state, settings.identity(), settings.world_size, settings.partial_cycle, settings.seed_drawn)
     copy = checkpoint.check_form(state)
+    settings = loader.settings
+    standing = identity.fit(
+        copy,
+        settings.identity(),
+        settings.pinned(),
+        {version.number: version for version in settings.versions},
+        version_given=settings.version_given,
+        seed_drawn=settings.seed_drawn,
+        accept=accepted,
+    )
+    settings = settings.standing_on(standing)
+    if settings.seed_drawn and copy["shuffle"]:
+        settings = replace(settings, shuffle_seed=copy["shuffle_seed"])
+    cursor = checkpoint.load(copy, settings.world_size, settings.partial_cycle)
     replay = 0
     if settings.partial_cycle == "replay":
         served = tuple(copy["partial_cycle_splits"])
         replay = cycle.owned_served(served, settings.num_splits, settings.world_size, settings.rank)
-    if settings.seed_drawn:
-        settings = replace(settings, shuffle_seed=copy["shuffle_seed"])
     return replace(loader, settings=settings, cursor=cursor, asked=False, replay=replay)
 
 

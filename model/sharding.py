@@ -8,7 +8,7 @@ from model import cycle
 from model.assignment import owned_splits, sequence_position, split_length, splits_per_rank
 from model.cycle import Cursor
 from model.errors import ModelError
-from model.loader import Settings, check_int
+from model.settings import Settings, check_int
 
 MODES = ("splits", "batches")
 """The documented mode and the invariant mode (WRK-1)."""

@@ -250,9 +250,9 @@ def close(pool: Pool) -> Pool:
 # --- moving -------------------------------------------------------------------------------------------------------------------------
 
 
-def load(pool: Pool, state: object) -> Pool:
-    """``load_state_dict(state)``: leaves a place away from a boundary as any other (CKP-7, WRK-11)."""
-    return replace(pool, loader=loader.load(pool.loader, state), place=None)
+def load(pool: Pool, state: object, accept: object = ()) -> Pool:
+    """``load_state_dict(state, accept=...)``: leaves a place away from a boundary as any other (CKP-7, WRK-11)."""
+    return replace(pool, loader=loader.load(pool.loader, state, accept), place=None)
 
 
 def set_epoch(pool: Pool, epoch: int) -> Pool:

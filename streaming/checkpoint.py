@@ -5,12 +5,15 @@ Pure functions over plain dicts; nothing here knows tables, torch or iterators.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
+from streaming import identity as identities
 from streaming.arguments import MAX_INT64, choice
 from streaming.cycle import Cursor
 from streaming.errors import (
@@ -19,30 +22,13 @@ from streaming.errors import (
     MergeSkewError,
     PartialCycleError,
     SchemaVersionError,
-    StateMismatchError,
 )
-from streaming.order import ORDER_VERSION
+from streaming.identity import Identity
 
 State = dict[str, Any]
 
 SCHEMA_VERSION: Final = 1
 _PLACE: Final = ("epoch", "samples_consumed_per_split", "partial_cycle_splits")
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What a state is bound to: the rows and their order (CKP-3). Field names are state keys."""
-
-    num_splits: int
-    shuffle: bool
-    shuffle_seed: int | None
-    shuffle_clump_size: int | None
-    filter: str | None
-    table_name: str
-    table_version: int
-    selected_rows: int
-    schema_fingerprint: str
-    order_version: int = ORDER_VERSION
 
 
 @dataclass(frozen=True)
@@ -56,14 +42,23 @@ class Saved:
 
 def encode(identity: Identity, world_size: int, cursor: Cursor) -> State:
     """Build the state of a cursor, a new dict each time (CKP-1, CKP-2)."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        **vars(identity),
-        "world_size": world_size,
-        "epoch": cursor.epoch,
-        "samples_consumed_per_split": [cursor.cycle] * identity.num_splits,
-        "partial_cycle_splits": list(cursor.served),
-    }
+    return signed(
+        {
+            "schema_version": SCHEMA_VERSION,
+            **vars(identity),
+            "world_size": world_size,
+            "epoch": cursor.epoch,
+            "samples_consumed_per_split": [cursor.cycle] * identity.num_splits,
+            "partial_cycle_splits": list(cursor.served),
+        }
+    )
+
+
+def signed(state: Mapping[str, Any]) -> State:
+    """Copy a state, with the digest that belongs to its values (CKP-8)."""
+    unsigned = {key: value for key, value in state.items() if key != "digest"}
+    text = json.dumps(unsigned, sort_keys=True, separators=(",", ":"))
+    return {**unsigned, "digest": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def decode(state: object) -> Saved:
@@ -99,22 +94,13 @@ def decode(state: object) -> Saved:
     world_size = _integer("world_size", plain["world_size"], 1)
     if identity.num_splits % world_size:
         raise MalformedStateError(f"world_size {world_size} does not divide num_splits {identity.num_splits}")
-    return Saved(identity, world_size, _cursor(plain, identity, world_size, epoch))
-
-
-def check_identity(saved: Identity, own: Identity, whose: str = "dataset") -> None:
-    """Refuse a state of other rows or another order than `whose`, naming every difference (RES-1).
-
-    Raises
-    ------
-    StateMismatchError
-        `fields` names what differs.
-    """
-    differing = [f.name for f in fields(Identity) if getattr(saved, f.name) != getattr(own, f.name)]
-    if differing:
-        details = ", ".join(f"{name}: state {getattr(saved, name)!r}, {whose} {getattr(own, name)!r}" for name in differing)
-        remedy = "build the dataset with the state's values" if whose == "dataset" else "merge the states of one run"
-        raise StateMismatchError(f"the state belongs to other data or settings ({details}); {remedy}", differing)
+    saved = Saved(identity, world_size, _cursor(plain, identity, world_size, epoch))
+    if plain["digest"] != signed(plain)["digest"]:
+        raise MalformedStateError(
+            "digest is not that of these values: the state was edited, damaged, or put together from the states of ranks at different "
+            "steps, as torch.distributed.checkpoint does; gather_state_dict() and check_ranks() see such ranks"
+        )
+    return saved
 
 
 def check_exact(saved: Saved, world_size: int) -> None:
@@ -175,7 +161,8 @@ def merge_state_dicts(states: Iterable[Mapping[str, Any]], *, skew: str = "refus
             f"{len(saved)} states given, saved with world_size {' and '.join(map(str, sizes))}: pass one state per rank of the saving run"
         )
     for other in saved[1:]:
-        check_identity(other.identity, first.identity, whose="the first state")
+        names = [name for name in identities.FIELDS if getattr(other.identity, name) != getattr(first.identity, name)]
+        identities.refuse(names, other.identity, first.identity, whose="the first state")
     if all(other.cursor == first.cursor for other in saved):
         return encode(first.identity, first.world_size, first.cursor)
     if skew == "refuse":
@@ -198,7 +185,7 @@ def _plain(value: Any) -> Any:
 
 
 def _same_keys(plain: Mapping[Any, Any]) -> None:
-    expected = {"schema_version", "world_size", *_PLACE, *(f.name for f in fields(Identity))}
+    expected = {"schema_version", "world_size", "digest", *_PLACE, *identities.FIELDS}
     missing, unknown = sorted(expected - plain.keys()), sorted(map(str, plain.keys() - expected))
     if missing or unknown:
         lacking = [f"lacks the keys {missing}"] * bool(missing) + [f"has the unknown keys {unknown}; keep own values beside it"] * bool(
@@ -210,6 +197,7 @@ def _same_keys(plain: Mapping[Any, Any]) -> None:
 def _identity(plain: Mapping[str, Any]) -> Identity:
     shuffle = _typed("shuffle", plain["shuffle"], bool)
     seed, clump, predicate = plain["shuffle_seed"], plain["shuffle_clump_size"], plain["filter"]
+    created = plain["table_version_created_us"]
     identity = Identity(
         num_splits=_integer("num_splits", plain["num_splits"], 1),
         shuffle=shuffle,
@@ -218,6 +206,7 @@ def _identity(plain: Mapping[str, Any]) -> Identity:
         filter=None if predicate is None else _text("filter", predicate, ".+"),
         table_name=_typed("table_name", plain["table_name"], str),
         table_version=_integer("table_version", plain["table_version"], 1),
+        table_version_created_us=None if created is None else _integer("table_version_created_us", created, 0),
         selected_rows=_integer("selected_rows", plain["selected_rows"], 1),
         schema_fingerprint=_text("schema_fingerprint", plain["schema_fingerprint"], "[0-9a-f]{64}"),
         order_version=_integer("order_version", plain["order_version"], 1),

@@ -6,10 +6,12 @@ import argparse
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 from streaming.demo.settings import DEFAULT_ROWS, GLOBAL_BATCH, MIN_ROWS, NUM_SPLITS, WORLD_SIZES, DemoError, Settings
 from streaming.errors import ArgumentTypeError, ArgumentValueError
+from streaming.tools.statefile import NoStateError, UnreadableError
 
 OK: Final = 0
 CHECK_FAILED: Final = 1
@@ -30,6 +32,21 @@ The rows are dealt to {NUM_SPLITS} splits; a global step has {GLOBAL_BATCH} rows
 
 _EXIT_CODES = "exit codes: 0 all checks passed, 1 a check failed, 2 bad arguments or could not run, 130 interrupted"
 
+_INSPECT = """\
+Say what a saved state says: how far its epoch is, what comes again after a resume, on which world sizes it resumes,
+and, with --table, whether it fits that table. Nothing is changed.
+"""
+
+_TRACE = """\
+Say whether a row was received at a saved state, when and by which rank, and what a resume does with it.
+Steps are those of a whole epoch that runs on R ranks with batches of B rows, counted from 0. Nothing is changed.
+"""
+
+_TOOL_EXIT_CODES = (
+    "exit codes: 0 read, and it fits where a table was given; 1 no valid state, or it does not fit;\n"
+    "2 bad arguments, or the file or table cannot be read; 130 interrupted"
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand.
@@ -42,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit code: 0 success, 1 a check failed, 2 could not run, 130 interrupted.
+        Exit code: 0 success, 1 a check failed, or no valid state or one that does not fit (TOL-2), 2 could not run, 130 interrupted.
 
     Raises
     ------
@@ -56,9 +73,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return run(arguments)
-    except DemoError as error:
+    except (DemoError, UnreadableError) as error:
         print(f"could not run: {error}", file=sys.stderr)
         return COULD_NOT_RUN
+    except NoStateError as error:
+        print(f"no valid state: {error}", file=sys.stderr)
+        return CHECK_FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -73,6 +93,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m streaming", description="Elastic, resumable streaming datasets on LanceDB tables.")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_demo(commands)
+    _add_inspect(commands)
+    _add_trace(commands)
     return parser
 
 
@@ -100,3 +122,60 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         return OK if run_demo(settings) else CHECK_FAILED
 
     demo.set_defaults(run=run, parser=demo)
+
+
+def _add_inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    tool = _add_tool(commands, "inspect", "say what a saved state says, and whether it fits a table", _INSPECT)
+    tool.add_argument("--table", nargs=2, metavar=("URI", "NAME"), help="a LanceDB database and a table in it: does the state fit it?")
+
+    def run(arguments: argparse.Namespace) -> int:
+        from streaming.tools import inspect  # noqa: PLC0415  so that help and the demo do not wait for it
+
+        return OK if inspect.run(arguments) else CHECK_FAILED
+
+    tool.set_defaults(run=run, parser=tool)
+
+
+def _add_trace(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    tool = _add_tool(commands, "trace", "say whether a row was received at a saved state, when and by which rank", _TRACE)
+    tool.add_argument(
+        "--row", type=int, required=True, metavar="N", help="the row's number among the selected rows, in storage order, from 0"
+    )
+    tool.add_argument("--epoch", type=int, metavar="E", help="epoch (default: the state's)")
+    tool.add_argument("--world-size", type=int, metavar="R", help="number of ranks (default: the state's)")
+    tool.add_argument("--batch-size", type=int, default=1, metavar="B", help="rows of one batch on one rank (default: %(default)s)")
+
+    def run(arguments: argparse.Namespace) -> int:
+        from streaming.tools import trace  # noqa: PLC0415  so that help and the demo do not wait for it
+
+        try:
+            return OK if trace.run(arguments) else CHECK_FAILED
+        except (ArgumentTypeError, ArgumentValueError) as error:
+            tool.error(str(error))
+
+    tool.set_defaults(run=run, parser=tool)
+
+
+def _add_tool(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, brief: str, description: str
+) -> argparse.ArgumentParser:
+    """A subcommand that reads a state (TOL-1)."""
+    tool = commands.add_parser(
+        name,
+        help=brief,
+        description=description,
+        epilog=_TOOL_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    tool.add_argument(
+        "file", type=Path, metavar="FILE", help="JSON or what torch.save wrote: a state, a checkpoint that holds one, or a list"
+    )
+    tool.add_argument("--key", help="where in FILE the state lies, a.b for b in a (default: the only place that has one)")
+    tool.add_argument(
+        "--skew",
+        choices=("refuse", "replay"),
+        default="refuse",
+        help="for a list of states of ranks at different steps: refuse, or go back to the smallest completed cycle (default: %(default)s)",
+    )
+    tool.add_argument("--json", action="store_true", help="print one JSON object")
+    return tool

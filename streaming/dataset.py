@@ -5,30 +5,31 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from streaming import arguments, checkpoint
-from streaming.checkpoint import Identity, State
+from streaming import arguments
 from streaming.delivery import watch
 from streaming.errors import ForkedError, TooFewRowsError
+from streaming.identity import Identity
 from streaming.order import Order
 from streaming.position import Position, Standing
 from streaming.recipe import ConnectionFactory, check_picklable
+from streaming.resume import data_identity
 from streaming.rows import Reading, RowIterator, Transform
 from streaming.schedule import Schedule
 from streaming.sharding import Shards, check_workers
 from streaming.source import Source, check_table, check_version
+from streaming.stateful import Stateful
 from streaming.topology import resolve
 
 _log = logging.getLogger(__name__)
 
 
-class StreamingDataset(IterableDataset[Any]):
+class StreamingDataset(Stateful, IterableDataset[Any]):
     """Elastic, resumable stream of the rows of a LanceDB table.
 
     Splits advance in lockstep: in each cycle every split serves one row, and each rank serves its own block of splits
@@ -136,15 +137,15 @@ class StreamingDataset(IterableDataset[Any]):
                 f"{source.rows} rows of table {table.name!r} version {source.version}{selected} cannot fill num_splits={splits}: "
                 "lower num_splits, or select more rows"
             )
-        identity = Identity(
+        own = Identity(
             num_splits=splits,
             shuffle=shuffle,
             shuffle_seed=seed,
             shuffle_clump_size=clump,
             filter=predicate,
-            **_data_identity(source),
+            **data_identity(source),
         )
-        self._position = Position(self._topology, source, identity, first_epoch)
+        self._position = Position(self._topology, source, own, first_epoch)
         self._process = os.getpid()
 
     # ---- iteration
@@ -186,110 +187,7 @@ class StreamingDataset(IterableDataset[Any]):
         """Rows left on this rank in the current epoch."""
         return self._position.standing.remaining()
 
-    # ---- checkpoints
-
-    def state_dict(self) -> State:
-        """Return the place after the rows received so far: a plain dict, the same on all ranks at one step (CKP-1, CKP-2).
-
-        Raises
-        ------
-        MidStepError
-            With several workers in documented mode, between step boundaries; the message says how many more batches to take (WRK-9).
-        UnknownPlaceError
-            While a plain DataLoader delivers from worker processes (WRK-19).
-        """
-        identity, cursor = self._position.checkpoint()
-        return checkpoint.encode(identity, self._topology.world_size, cursor)
-
-    def floor_state_dict(self) -> State:
-        """Return the state of the completed cycles only; it never raises (CKP-4)."""
-        standing = self._position.standing
-        return checkpoint.encode(standing.identity, self._topology.world_size, standing.floor())
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to the place of a state; a refused load changes nothing (spec/checkpoint.md, Resume).
-
-        Parameters
-        ----------
-        state : mapping
-            What `state_dict` or `merge_state_dicts` returned, also after JSON, pickle or torch.save; it is not changed.
-
-        Raises
-        ------
-        IteratorAliveError
-            An iterator of this dataset is alive.
-        MalformedStateError, SchemaVersionError
-            Not a state, or not one of this release.
-        StateMismatchError
-            It belongs to other data or settings; `fields` names them.
-        PartialCycleError
-            ``partial_cycle="exact"`` cannot finish the cycle on this world size.
-        VersionError
-            The recorded table version cannot be opened.
-        """
-        self._position.refuse_if_alive("load_state_dict")
-        saved = checkpoint.decode(state)
-        now = self._position.standing
-        own = now.identity
-        if self._seed_drawn and saved.identity.shuffle:
-            own = replace(own, shuffle_seed=saved.identity.shuffle_seed)
-        source = self._source_of(saved.identity, own, now.source)
-        own = replace(own, **_data_identity(source))
-        checkpoint.check_identity(saved.identity, own)
-        if self._partial_cycle == "exact":
-            checkpoint.check_exact(saved, self._topology.world_size)
-            cursor, replay = saved.cursor, 0
-        else:
-            first, n = self._topology.first_split, self._topology.splits_per_rank
-            cursor, replay = replace(saved.cursor, served=()), sum(first <= split < first + n for split in saved.cursor.served)
-
-        if source is not now.source:
-            _log.info("table %r: reading version %d, which the state records, not %d", source.name, source.version, now.source.version)
-        if cursor.epoch != self.epoch:
-            _log.info("the state's epoch %d replaces epoch %d", cursor.epoch, self.epoch)
-        self._position.go_to(cursor, source, own, replay)
-
-    @property
-    def samples_to_replay(self) -> int:
-        """Rows that this rank receives a second time because of the last load (RES-3, EPO-7)."""
-        return self._position.standing.replaying()
-
-    @staticmethod
-    def merge_state_dicts(states: Iterable[Mapping[str, Any]], *, skew: str = "refuse") -> State:
-        """Merge one state per rank into one that serves all; see `streaming.merge_state_dicts` (MRG-1, MRG-2)."""
-        return checkpoint.merge_state_dicts(states, skew=skew)
-
-    # ---- epochs
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that the current place belongs to."""
-        return self._position.standing.floor().epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Ask for exactly this epoch: another one starts at its beginning, the current one keeps its place (EPO-4).
-
-        Raises
-        ------
-        ArgumentTypeError, ArgumentValueError
-            Not an int in ``[0, 2**63)``.
-        IteratorAliveError
-            An iterator of this dataset is alive.
-        """
-        number = arguments.integer("epoch", epoch, 0)
-        self._position.refuse_if_alive("set_epoch")
-        self._position.ask_for(number)
-
-    def rewind(self) -> None:
-        """Go to the start of the current epoch (EPO-5).
-
-        Raises
-        ------
-        IteratorAliveError
-            An iterator of this dataset is alive.
-        """
-        self._position.refuse_if_alive("rewind")
-        self._position.rewind()
+    # ---- settings
 
     def schedule(self, batch_size: int, epoch: int | None = None) -> Schedule:
         """Return the schedule of a whole fresh epoch of all ranks, for this dataset's rows and settings (CYC-6, CYC-7).
@@ -312,8 +210,6 @@ class StreamingDataset(IterableDataset[Any]):
             epoch=self.epoch if epoch is None else epoch,
             shuffle_clump_size=own.shuffle_clump_size,
         )
-
-    # ---- settings
 
     @property
     def num_splits(self) -> int:
@@ -379,15 +275,6 @@ class StreamingDataset(IterableDataset[Any]):
                 'pass multiprocessing_context="forkserver" or "spawn" to DataLoader, or num_workers=0'
             )
 
-    def _source_of(self, saved: Identity, own: Identity, current: Source) -> Source:
-        """The source at the recorded version of this table (RES-2), where nothing else speaks against the state."""
-        data = ("table_version", "selected_rows", "schema_fingerprint")
-        settings_fit = all(getattr(saved, key) == value for key, value in vars(own).items() if key not in data)
-        if saved.table_version == own.table_version or self._version_given or not settings_fit:
-            return current
-        table = current.open_table() if self._table is None else self._table
-        return Source.open(table, saved.table_version, self._columns, own.filter, self._connection_factory)
-
 
 def _goes_to_a_plain_loaders_worker(dataset: StreamingDataset) -> bool:
     """Whether torch's multi-process iterator is sending this dataset; a collate_fn that holds it may travel to any worker."""
@@ -397,12 +284,3 @@ def _goes_to_a_plain_loaders_worker(dataset: StreamingDataset) -> bool:
             return getattr(frame.f_locals.get("self"), "_dataset", None) is dataset
         frame = frame.f_back  # type: ignore[assignment]
     return False
-
-
-def _data_identity(source: Source) -> dict[str, Any]:
-    return {
-        "table_name": source.name,
-        "table_version": source.version,
-        "selected_rows": source.rows,
-        "schema_fingerprint": source.fingerprint,
-    }

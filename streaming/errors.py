@@ -10,8 +10,10 @@ from collections.abc import Iterable
 __all__ = [
     "ArgumentTypeError",
     "ArgumentValueError",
+    "DuplicateRankError",
     "FilterError",
     "ForkedError",
+    "GroupMissingError",
     "IteratorAliveError",
     "IteratorFailedError",
     "MainGuardError",
@@ -23,6 +25,7 @@ __all__ = [
     "PartialCycleError",
     "PartialCycleStartError",
     "PickleError",
+    "RanksDifferError",
     "ReadError",
     "SchemaVersionError",
     "StateMismatchError",
@@ -82,7 +85,7 @@ class TooFewRowsError(StreamingError, ValueError):
 
 
 class VersionError(StreamingError, ValueError):
-    """A table version or tag that cannot be opened (ARG-8, RES-2)."""
+    """A table version or tag that cannot be opened (ARG-8, IDN-7)."""
 
     code = "data.version"
 
@@ -105,14 +108,16 @@ class SchemaVersionError(StreamingError, ValueError):
     code = "state.schema_version"
 
 
-class StateMismatchError(StreamingError, ValueError):
-    """A state of other data or settings; `fields` names what differs (RES-1, RES-2, MRG-1)."""
-
-    code = "state.mismatch"
-
+class _FieldsError(StreamingError):
     def __init__(self, message: str, fields: Iterable[str] = ()) -> None:
         super().__init__(message)
         self.fields = tuple(fields)
+
+
+class StateMismatchError(_FieldsError, ValueError):
+    """A state of other data or settings; `fields` names what differs (IDN-9, MRG-1)."""
+
+    code = "state.mismatch"
 
 
 class PartialCycleError(StreamingError, ValueError):
@@ -131,6 +136,24 @@ class MergeSkewError(StreamingError, ValueError):
     """Ranks that were saved at different steps (MRG-2)."""
 
     code = "merge.skew"
+
+
+class DuplicateRankError(StreamingError, ValueError):
+    """A rank that more than one process says to be (MRG-3)."""
+
+    code = "merge.ranks"
+
+
+class RanksDifferError(_FieldsError, ValueError):
+    """Ranks with other settings, data or places; `fields` names what differs (MRG-4)."""
+
+    code = "ranks.mismatch"
+
+
+class GroupMissingError(StreamingError, RuntimeError):
+    """Several ranks and no process group over which to ask them (MRG-3)."""
+
+    code = "group.missing"
 
 
 class IteratorAliveError(StreamingError, RuntimeError):

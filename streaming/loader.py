@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import multiprocessing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from multiprocessing.context import BaseContext
 from multiprocessing.process import current_process
 from typing import Any
 
 from torch.utils.data import DataLoader
 
-from streaming import arguments
+from streaming import arguments, ranks
 from streaming.checkpoint import State
 from streaming.dataset import StreamingDataset
 from streaming.delivery import DealtDelivery
@@ -90,7 +90,7 @@ class StreamingDataLoader(DataLoader[Any]):
         MainGuardError, PickleError
             Worker processes cannot be started (WRK-17, WRK-18).
         """
-        dataset: StreamingDataset = self.dataset  # type: ignore[assignment]
+        dataset = self._data
         dataset._refuse_fork()
         context = self._start_method() if self.num_workers else None
         if context is not None:
@@ -130,26 +130,41 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def __len__(self) -> int:
         """Batches of a fresh full epoch on this rank, the same on every rank (WRK-13)."""
-        rows = len(self.dataset)  # type: ignore[arg-type]
+        rows = len(self._data)
         return self._shards * -(-(rows // self._shards) // self._rows_per_batch)
 
     def state_dict(self) -> State:
         """Return the dataset's place after the batches received; see `StreamingDataset.state_dict`."""
-        state: State = self.dataset.state_dict()  # type: ignore[attr-defined]
-        return state
+        return self._data.state_dict()
 
     def floor_state_dict(self) -> State:
         """Return the completed cycles only; it never raises (WRK-10)."""
-        state: State = self.dataset.floor_state_dict()  # type: ignore[attr-defined]
-        return state
+        return self._data.floor_state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], *, accept: Collection[str] = ()) -> None:
         """Go to the place of a state; see `StreamingDataset.load_state_dict`."""
-        self.dataset.load_state_dict(state)  # type: ignore[attr-defined]
+        self._data.load_state_dict(state, accept=accept)
+
+    def gather_state_dict(self, group: Any = None, *, skew: str = "refuse") -> State:
+        """Merge the states of all ranks over a process group; see `StreamingDataset.gather_state_dict`."""
+        return self._data.gather_state_dict(group, skew=skew)
+
+    def check_ranks(self, group: Any = None) -> None:
+        """Compare all ranks before the first step, this loader's settings included; see `StreamingDataset.check_ranks`."""
+        settings = {"batch_size": self.batch_size, "worker_sharding": self._sharding}
+        if self._sharding == "splits":  # then workers decide what a step holds, and how many steps there are
+            settings["num_workers"] = self._shards
+        ranks.check(self._data._contribution(**settings), group)
 
     def set_epoch(self, epoch: int) -> None:
         """Ask for exactly this epoch; see `StreamingDataset.set_epoch`."""
-        self.dataset.set_epoch(epoch)  # type: ignore[attr-defined]
+        self._data.set_epoch(epoch)
+
+    @property
+    def _data(self) -> StreamingDataset:
+        """The dataset, by its own type."""
+        dataset: StreamingDataset = self.dataset  # type: ignore[assignment]
+        return dataset
 
     def _start_method(self) -> BaseContext:
         """The context that starts workers: the user's or the default, but never fork (WRK-16, WRK-18)."""

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from streaming.arguments import integer
-from streaming.checkpoint import Identity
 from streaming.cycle import Cursor, RankSequence
 from streaming.delivery import Delivery, ShardedDelivery
 from streaming.errors import IteratorAliveError, MidStepError, MidStepStartError, PartialCycleStartError, UnknownPlaceError
+from streaming.identity import Identity
 from streaming.sharding import Shards
 from streaming.source import Source
 from streaming.topology import Topology
 
-_log = logging.getLogger("streaming")
+_log = logging.getLogger(__name__)
 
 
 class Pass(Protocol):
@@ -119,8 +119,8 @@ class Position:
         """Everything about the place at one moment; take it once and read from it."""
         return self._standing
 
-    def checkpoint(self) -> tuple[Identity, Cursor]:
-        """What a state says of the data and of the place.
+    def checkpoint(self) -> tuple[Standing, Cursor]:
+        """What a state is made from, both of one moment.
 
         Raises
         ------
@@ -141,7 +141,7 @@ class Position:
                 f"the splits of this rank have different counts: take {standing.delivery.batches_to_boundary()} more batches to the next "
                 "step boundary, or save floor_state_dict(), which replays what lies beyond the completed cycles"
             )
-        return standing.identity, cursor
+        return standing, cursor
 
     # ---- moves
 

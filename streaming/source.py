@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Sequence
-from typing import Any
+from datetime import datetime, timedelta, timezone
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +22,17 @@ from streaming.errors import ArgumentTypeError, FilterError, ReadError, VersionE
 from streaming.order import Positions
 from streaming.recipe import ConnectionFactory, Recipe
 
-_KEY = "_rowoffset"
+_KEY: Final = "_rowoffset"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+_log = logging.getLogger(__name__)
 
 
 class Source:
     """The selected rows of one pinned version.
 
-    Build it with `Source.open`; it never changes afterwards and never moves the caller's handle (DLV-12). It can be pickled: a
-    copy opens the table again at its first read, and a copy of an in-memory table holds its rows (WRK-17).
+    Build it with `Source.open`; what it reads never changes afterwards, and the caller's handle is never moved (DLV-12). It can be
+    pickled: a copy opens the table again at its first read, and a copy of an in-memory table holds its rows (WRK-17).
 
     Attributes
     ----------
@@ -38,7 +43,7 @@ class Source:
     rows : int
         Selected rows (N).
     fingerprint : str
-        Schema fingerprint (CKP-3).
+        Schema fingerprint (IDN-5).
     """
 
     def __init__(self, handle: Any, factory: ConnectionFactory | None, columns: Sequence[str], offsets: Positions | None) -> None:
@@ -52,6 +57,8 @@ class Source:
         self.branch: str = handle.current_branch() or "main"
         self.rows = int(handle.count_rows()) if offsets is None else len(offsets)
         self.fingerprint = fingerprint(handle.schema)
+        self._created_us: int | None = None
+        self._warned = False
 
     @classmethod
     def open(
@@ -76,6 +83,31 @@ class Source:
         offsets = None if predicate is None else _select(handle, predicate)
         return cls(handle, factory, existing if columns is None else columns, offsets)
 
+    def created_us(self) -> int | None:
+        """When the engine wrote the version, in microseconds of UTC since 1970; None where it does not tell (IDN-3, IDN-4).
+
+        The first call lists the table's versions and reads one row; an answer is remembered.
+        """
+        if self._created_us is None:
+            try:
+                handle = self._opened()
+                written = {int(entry["version"]): entry["timestamp"] for entry in handle.list_versions()}
+                # A table dropped and made again in the meantime would be listed under the same name. What can still be read
+                # after the listing was not dropped before it.
+                handle.take_offsets([0]).select(self._columns[:1]).to_arrow()
+                self._created_us = _microseconds(written[self.version])
+            except Exception as error:  # whatever the engine raises: a state without the moment is worth more than none
+                if not self._warned:
+                    self._warned = True
+                    _log.warning(
+                        "the creation time of version %d of table %r cannot be read (%r): states say None for it, and fit only with "
+                        'accept=["table_version_created_us"]',
+                        self.version,
+                        self.name,
+                        error,
+                    )
+        return self._created_us
+
     def take(self, rows: Positions) -> pa.RecordBatch:
         """Read these selected rows, distinct and in any order; the batch has them in the order given.
 
@@ -86,12 +118,11 @@ class Source:
         """
         if self._held is not None:
             return _one_batch(self._held.take(rows))
-        if self._handle is None and self._recipe is not None:
-            self._handle = self._reopened(self._recipe)
+        handle = self._opened()
         offsets = rows if self._offsets is None else self._offsets[rows]
         ascending = np.argsort(offsets)
         wanted = offsets[ascending]
-        table = self._handle.take_offsets(wanted.tolist()).select(self._columns).to_arrow().combine_chunks()
+        table = handle.take_offsets(wanted.tolist()).select(self._columns).to_arrow().combine_chunks()
         found = table.column(_KEY).to_numpy()
         by_key = np.argsort(found)
         if not np.array_equal(found[by_key], wanted):
@@ -102,8 +133,13 @@ class Source:
         index[ascending] = by_key
         return _one_batch(table.drop_columns([_KEY]).take(index))
 
+    def _opened(self) -> Any:
+        """The handle; in a process that the source travelled to, the pinned version opened again, if it still is what it was."""
+        if self._handle is None and self._recipe is not None:
+            self._handle = self._reopened(self._recipe)
+        return self._handle
+
     def _reopened(self, recipe: Recipe) -> Any:
-        """The pinned version, opened again, if it still is what it was."""
         handle = _pin(recipe.open(), self.version, self.branch)
         if fingerprint(handle.schema) != self.fingerprint or (self._offsets is None and handle.count_rows() != self.rows):
             raise VersionError(
@@ -129,6 +165,7 @@ class Source:
         if self._handle is not None:
             state["_recipe"] = Recipe.of(self._handle, self._factory)
             if state["_recipe"].in_memory:
+                state["_created_us"] = self.created_us()
                 state["_held"] = self._all_rows()
                 state["_offsets"] = None
         return state
@@ -159,8 +196,13 @@ def check_version(version: object) -> int | str | None:
     return version if version is None or isinstance(version, str) else integer("version", version, 1)
 
 
+def _microseconds(moment: datetime) -> int:
+    """Since 1970, of a time with a zone, or of one without, which the engine's client gives in this machine's zone."""
+    return (moment.astimezone(timezone.utc) - _EPOCH) // timedelta(microseconds=1)
+
+
 def fingerprint(schema: pa.Schema) -> str:
-    """SHA-256 over names, types and nullability of the top-level columns (CKP-3)."""
+    """SHA-256 over names, types and nullability of the top-level columns (IDN-5)."""
     fields = [[field.name, str(field.type), field.nullable] for field in schema]
     return hashlib.sha256(json.dumps(fields, separators=(",", ":")).encode()).hexdigest()
 

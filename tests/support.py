@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -16,7 +17,7 @@ from model.errors import ModelError
 from model.loader import Settings
 from streaming import StreamingDataset, StreamingError
 
-# CKP-3, computed here by hand: the tests' tables have one nullable int64 column.
+# IDN-5, computed here by hand: the tests' tables have one nullable int64 column.
 FINGERPRINT = hashlib.sha256(b'[["id","int64",true]]').hexdigest()
 
 
@@ -31,6 +32,28 @@ def numbered_table(rows: int) -> Any:
     return connection().create_table(f"t{rows}", pa.table({"id": pa.array(range(rows), pa.int64())}))
 
 
+def written_us(table: Any, version: int) -> int:
+    """IDN-3, by hand: the engine's client gives the local time, without a zone."""
+    moment = next(entry["timestamp"] for entry in table.list_versions() if entry["version"] == version)
+    whole: datetime = moment.replace(microsecond=0)
+    return int(whole.timestamp()) * 1_000_000 + int(moment.microsecond)
+
+
+@cache
+def numbered_since(rows: int) -> int:
+    return written_us(numbered_table(rows), 1)
+
+
+def edited(state: Mapping[str, Any], **edit: Any) -> dict[str, Any]:
+    """A copy with other values and their own digest (CKP-8, by hand); where no JSON text exists, the old digest stays."""
+    changed = {key: value for key, value in {**state, **edit}.items() if key != "digest"}
+    try:
+        text = json.dumps({key: changed[key] for key in sorted(changed)}, separators=(",", ":"), ensure_ascii=True)
+    except TypeError:
+        return {**state, **edit}
+    return {**changed, "digest": hashlib.sha256(text.encode("ascii")).hexdigest()}
+
+
 def ids(rows: Any) -> list[int]:
     return [row["id"] for row in rows]
 
@@ -40,7 +63,8 @@ def outcome(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except (StreamingError, ModelError) as error:
-        return f"error {error.code}"
+        fields = getattr(error, "fields", ())
+        return f"error {error.code}" + (f" {' '.join(fields)}" if fields else "")
 
 
 def divisors(number: int) -> list[int]:
@@ -106,11 +130,11 @@ class Twin:
         self.check()
         return None
 
-    def change(self, name: str, *arguments: Any) -> str | None:
+    def change(self, name: str, *arguments: Any, **options: Any) -> str | None:
         """``load_state_dict``, ``set_epoch`` or ``rewind``; returns the code of a refusal."""
         before = json.dumps(arguments)
-        expected = outcome(lambda: getattr(loader, {"load_state_dict": "load"}.get(name, name))(self.model, *arguments))
-        actual = outcome(lambda: getattr(self.dataset, name)(*arguments))
+        expected = outcome(lambda: getattr(loader, {"load_state_dict": "load"}.get(name, name))(self.model, *arguments, **options))
+        actual = outcome(lambda: getattr(self.dataset, name)(*arguments, **options))
         assert json.dumps(arguments) == before, "the argument was changed (RES-5)"
         if isinstance(expected, str):
             assert actual == expected
@@ -124,4 +148,5 @@ class Twin:
 def settings(rows: int, **arguments: Any) -> Settings:
     """Model settings for the numbered table."""
     arguments = {"shuffle_seed": 1 if arguments.get("shuffle", True) else None, **arguments}
-    return Settings(rows=rows, table_name=f"t{rows}", schema_fingerprint=FINGERPRINT, **arguments)
+    since = numbered_since(rows)
+    return Settings(rows=rows, table_name=f"t{rows}", table_version_created_us=since, schema_fingerprint=FINGERPRINT, **arguments)

@@ -16,7 +16,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, preco
 
 from model import checkpoint as model_checkpoint
 from streaming import merge_state_dicts
-from tests.support import Twin, divisors, outcome, settings
+from tests.support import Twin, divisors, edited, outcome, settings
 
 EDITS: list[dict[str, Any]] = [
     {"schema_version": 2},
@@ -30,6 +30,12 @@ EDITS: list[dict[str, Any]] = [
     {"order_version": 2},
     {"filter": "id > 3"},
     {"table_name": "other"},
+    {"table_name": "other", "table_version_created_us": 5},
+    {"table_version_created_us": 5},
+    {"table_version_created_us": None},
+    {"table_version_created_us": -1},
+    {"table_version_created_us": "1"},
+    {"table_version": 7},
     {"schema_fingerprint": "f" * 64},
     {"selected_rows": 1000},
     {"selected_rows": 0},
@@ -67,6 +73,7 @@ EDITS: list[dict[str, Any]] = [
     {"partial_cycle_splits": "[]"},
     {"rank": 0},
 ]
+ACCEPTABLE = ("filter", "table_name", "table_version", "table_version_created_us", "selected_rows", "schema_fingerprint")
 PLACE = ("epoch", "samples_consumed_per_split", "partial_cycle_splits")
 
 
@@ -126,12 +133,25 @@ class Calls(RuleBasedStateMachine):
 
     @rule(state=checkpoints, edit=st.sampled_from(EDITS))
     def load_edited(self, state: Any, edit: dict[str, Any]) -> None:
-        note(str(self.twin.change("load_state_dict", {**state, **edit})))
+        note(str(self.twin.change("load_state_dict", edited(state, **edit))))
 
     @rule(state=checkpoints, data=st.data())
     def load_without_a_key(self, state: Any, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(state)))
         self.twin.change("load_state_dict", {k: v for k, v in state.items() if k != key})
+
+    @rule(state=checkpoints, edit=st.sampled_from(EDITS))
+    def load_tampered(self, state: Any, edit: dict[str, Any]) -> None:
+        self.twin.change("load_state_dict", {**state, **edit})
+
+    @rule(state=checkpoints, other=checkpoints, keys=st.sets(st.sampled_from((*PLACE, "digest", "world_size")), min_size=1))
+    def load_a_mixture(self, state: Any, other: Any, keys: set[str]) -> None:
+        """What torch.distributed.checkpoint may keep of two ranks (MRG-5)."""
+        self.twin.change("load_state_dict", {**state, **{key: other[key] for key in keys}})
+
+    @rule(state=checkpoints, edit=st.sampled_from(EDITS), accept=st.sets(st.sampled_from((*ACCEPTABLE, "epoch"))))
+    def load_accepting(self, state: Any, edit: dict[str, Any], accept: set[str]) -> None:
+        self.twin.change("load_state_dict", edited(state, **edit), accept=accept)
 
     @rule(state=st.sampled_from([{}, [], None, 3, "state"]))
     def load_nonsense(self, state: Any) -> None:
@@ -151,7 +171,7 @@ class Calls(RuleBasedStateMachine):
         others = data.draw(st.lists(st.sampled_from([state for state, _ in self.originals]), max_size=first["world_size"]))
         states = [first, *others]
         if data.draw(st.booleans()):
-            states = [{**first, **{key: state[key] for key in PLACE}} for state in states]
+            states = [edited(first, **{key: state[key] for key in PLACE}) for state in states]
         expected = outcome(lambda: model_checkpoint.merge(states, skew))
         assert outcome(lambda: merge_state_dicts(states, skew=skew)) == expected
 
@@ -174,6 +194,6 @@ def test_every_edit_of_a_state(received: int, world_size: int, policy: str) -> N
         saving.pull()
     state = saving.dataset.state_dict()
     loading = Twin(settings(24, num_splits=6, world_size=world_size, rank=world_size - 1, partial_cycle=policy))
-    refused = [loading.change("load_state_dict", {**state, **edit}) for edit in EDITS]
+    refused = [loading.change("load_state_dict", edited(state, **edit)) for edit in EDITS]
     assert refused.count("error state.malformed") >= 20
-    assert refused.count("error state.mismatch") >= 6
+    assert sum(code is not None and code.startswith("error state.mismatch ") for code in refused) >= 8

@@ -323,7 +323,7 @@ def sabotage(tmp_path: Path, code: str) -> Path:
     """A folder which, put first on the path, changes streaming in every process of the demo."""
     folder = tmp_path / "sabotage"
     folder.mkdir()
-    (folder / "sitecustomize.py").write_text("from streaming import StreamingDataset\n" + code)
+    (folder / "sitecustomize.py").write_text("from streaming import StreamingDataset\nfrom streaming.checkpoint import signed\n" + code)
     return folder
 
 
@@ -350,7 +350,8 @@ def test_a_resume_that_loses_rows_exits_1(tmp_path: Path) -> None:
     code = """
 load = StreamingDataset.load_state_dict
 def skip_a_cycle(self, state):
-    load(self, {**state, "samples_consumed_per_split": [count + 1 for count in state["samples_consumed_per_split"]]})
+    counts = [count + 1 for count in state["samples_consumed_per_split"]]
+    load(self, signed({**state, "samples_consumed_per_split": counts}))
 StreamingDataset.load_state_dict = skip_a_cycle
 """
     process = demo(tmp_path, "--world-size", "1", "--resume-world-size", "2", first_on_path=sabotage(tmp_path, code))

@@ -173,7 +173,7 @@ def save_counts_one_too_many(current: Loader) -> State:
 
 def save_knows_its_rank(current: Loader) -> State:
     """States of ranks at one step differ."""
-    return {**loader.save(current), "table_version": current.settings.rank + 1}
+    return checkpoint.sign({**loader.save(current), "table_version": current.settings.rank + 1})
 
 
 def start_repeats_epoch(current: Loader) -> Loader:

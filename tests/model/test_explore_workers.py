@@ -84,7 +84,7 @@ def save_counts_unevenly(pool: Pool) -> dict[str, Any]:
     """The last split is one behind."""
     state = workers.save(pool)
     cycles = state["samples_consumed_per_split"]
-    return {**state, "samples_consumed_per_split": [*cycles[:-1], max(cycles[-1] - 1, 0)]}
+    return checkpoint.sign({**state, "samples_consumed_per_split": [*cycles[:-1], max(cycles[-1] - 1, 0)]})
 
 
 def save_stays_in_the_epoch_before(pool: Pool) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def save_stays_in_the_epoch_before(pool: Pool) -> dict[str, Any]:
     if state["epoch"] == 0 or state["samples_consumed_per_split"][0] > 0:
         return state
     whole = [settings.rows // settings.num_splits] * settings.num_splits
-    return {**state, "epoch": state["epoch"] - 1, "samples_consumed_per_split": whole}
+    return checkpoint.sign({**state, "epoch": state["epoch"] - 1, "samples_consumed_per_split": whole})
 
 
 def floor_counts_prefetched(pool: Pool) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from model import loader
+from model.checkpoint import sign
 from model.cycle import Cursor
 from model.errors import ModelError
 from model.loader import Loader, Settings
@@ -187,6 +188,6 @@ def test_floor_state() -> None:
     """CKP-4: callable at any time, and loadable."""
     current, _ = pulled(loader.start(loader.open_loader(PLAIN)), 3)
     floor = loader.floor_state(current)
-    assert floor == {**loader.save(current), "partial_cycle_splits": []}
+    assert floor == sign({**loader.save(current), "partial_cycle_splits": []})
     assert loader.load(loader.open_loader(PLAIN), floor).cursor == Cursor(0, 1, ())
     assert (loader.length(current), loader.remaining(current)) == (8, 5)

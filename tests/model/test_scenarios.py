@@ -39,9 +39,13 @@ def test_every_observation_is_checked(scenario: dict[str, Any]) -> None:
     for number, step in enumerate(scenario["steps"]):
         wrong = copy.deepcopy(scenario)
         target = wrong["steps"][number]
-        if step.get("valid") is False:
+        if "fields" in step:
+            target["fields"] = step["fields"][:-1]
+        elif step.get("valid") is False:
             target["valid"] = True
-        elif step.get("rows"):
+        elif "accept" in step:
+            target["accept"] = []
+        elif step.get("rows") and "pull" in step:
             target["rows"][-1] += 1
         elif step.get("checks"):
             key = next(iter(step["checks"]))
@@ -59,6 +63,26 @@ def test_every_observation_is_checked(scenario: dict[str, Any]) -> None:
         with pytest.raises(ScenarioFailure):
             run(wrong)
     assert changed > 0
+
+
+@pytest.mark.parametrize("fields", [[], ["num_splits"], ["filter", "num_splits"], ["num_splits", "filter", "shuffle"]], ids=str)
+def test_wrong_fields_are_a_failure(fields: list[str]) -> None:
+    """IDN-9: neither fewer nor more than those that the error names, and in its sequence."""
+    steps: list[dict[str, Any]] = [
+        {"open": "a", "num_splits": 2},
+        {"save": "a", "as": "s"},
+        {"open": "b", "num_splits": 4, "filter": "id > 1"},
+    ]
+    refused = {
+        "load": "b",
+        "state": "s",
+        "valid": False,
+        "code": "state.mismatch",
+        "fields": ["num_splits", "filter"],
+    }
+    run({"id": "x", "rows": 8, "steps": [*steps, refused]})
+    with pytest.raises(ScenarioFailure, match="names"):
+        run({"id": "x", "rows": 8, "steps": [*steps, {**refused, "fields": fields}]})
 
 
 def test_wrong_code_is_a_failure() -> None:

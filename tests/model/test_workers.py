@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from model import loader, workers
-from model.checkpoint import KEYS
+from model.checkpoint import KEYS, sign
 from model.cycle import Cursor
 from model.errors import WORKER_CODES, ModelError
 from model.loader import Settings
@@ -47,7 +48,7 @@ def took(pool: Pool, count: int) -> Pool:
 
 def rest(pool: Pool) -> tuple[Pool, list[tuple[int, ...]]]:
     """All batches to the end of the pass, and the pool after it."""
-    batches = []
+    batches: list[tuple[int, ...]] = []
     while True:
         pool, batch = workers.deliver(pool)
         if batch is None:
@@ -127,7 +128,7 @@ def test_one_worker_is_the_rank_sequence(rows: int, splits: int, world: int, mod
 
 def test_partial_cycle_is_finished_first() -> None:
     """WRK-5, CYC-2: a plain cursor with splits 0 and 2 of 4 served; documented mode with two workers has to wait (WRK-12)."""
-    state = {**workers.save(workers.open_pool(plain(12, 4))), "samples_consumed_per_split": [1] * 4, "partial_cycle_splits": [0, 2]}
+    state = sign({**workers.save(workers.open_pool(plain(12, 4))), "samples_consumed_per_split": [1] * 4, "partial_cycle_splits": [0, 2]})
     loaded = workers.load(workers.open_pool(plain(12, 4)), state)
     assert rest(workers.start(loaded, 1, "splits", 3))[1] == [(4, 10, 2), (5, 8, 11)]
     assert rest(workers.start(loaded, 3, "batches", 4))[1] == [(4, 10, 2, 5), (8, 11)]
@@ -171,11 +172,11 @@ def test_refused_arguments() -> None:
     alive = workers.start(pool, 3, "splits", None)
     assert rest(alive)[1][:4] == [(0,), (2,), (4,), (1,)]
     for refused in (pool, alive):
-        assert code_of(lambda given=refused: workers.start(given, 2, "splits", 1)) == "argument.value"
-        assert code_of(lambda given=refused: workers.start(given, 6, "splits", 1)) == "argument.value"
-        assert code_of(lambda given=refused: workers.start(given, 1, "rows", 1)) == "argument.value"
-        assert code_of(lambda given=refused: workers.start(given, 1, "splits", 0)) == "argument.value"
-        assert code_of(lambda given=refused: workers.start(given, True, "splits", 1)) == "argument.type"
+        assert code_of(partial(workers.start, refused, 2, "splits", 1)) == "argument.value"
+        assert code_of(partial(workers.start, refused, 6, "splits", 1)) == "argument.value"
+        assert code_of(partial(workers.start, refused, 1, "rows", 1)) == "argument.value"
+        assert code_of(partial(workers.start, refused, 1, "splits", 0)) == "argument.value"
+        assert code_of(partial(workers.start, refused, True, "splits", 1)) == "argument.type"
     assert code_of(lambda: workers.start(pool, 2, "batches", 1)) is None
     assert code_of(lambda: workers.length(plain(12, 6, 2), 2, "splits", 1)) == "argument.value"
 
@@ -256,7 +257,8 @@ def test_every_place_by_counting(count: int) -> None:
         for rows in (splits, 2 * splits + 1, 3 * splits, 5 * splits):
             for size in range(1, 8):
                 settings = plain(rows, splits, world, world - 1)
-                pool, batches, promise = workers.start(workers.open_pool(settings), count, "splits", size), [], 0
+                pool, promise = workers.start(workers.open_pool(settings), count, "splits", size), 0
+                batches: list[tuple[int, ...]] = []
                 total = workers.length(settings, count, "splits", size)
                 for number in range(total + 1):
                     counts = split_counts(settings, batches)
@@ -268,7 +270,7 @@ def test_every_place_by_counting(count: int) -> None:
                     if len(set(counts)) > 1:
                         refused += 1
                         assert more > 0
-                        assert code_of(lambda given=pool: workers.save(given)) == "state.mid_step"
+                        assert code_of(partial(workers.save, pool)) == "state.mid_step"
                     else:
                         assert more == 0
                         assert consumed(workers.save(pool)) == (counts[0], [])
@@ -296,7 +298,7 @@ def test_one_size_is_never_counted(size: int, monkeypatch: pytest.MonkeyPatch) -
 
 def test_boundaries_of_a_resumed_iterator() -> None:
     """WRK-9 counts from the boundary at which the iterator started: k = 3, B = 2, resumed at C = 1 of 4 with 9 rows per worker."""
-    state = {**workers.save(workers.open_pool(plain(24, 6))), "samples_consumed_per_split": [1] * 6}
+    state = sign({**workers.save(workers.open_pool(plain(24, 6))), "samples_consumed_per_split": [1] * 6})
     pool = workers.start(workers.load(workers.open_pool(plain(24, 6)), state), 2, "splits", 2)
     numbers = []
     for _ in range(10):
@@ -347,8 +349,11 @@ def test_nothing_else_continues_there() -> None:
     """WRK-11: another W, no workers, one worker, the other mode; a load, another epoch and ``rewind`` leave the place."""
     stopped = workers.close(took(opened(12, 4, 2, 3), 1))
     for count, mode in [(0, "splits"), (1, "splits"), (4, "splits"), (2, "batches"), (0, "batches"), (1, "batches")]:
-        assert code_of(lambda given=(count, mode): workers.start(stopped, *given, 3)) == "workers.mid_step"
+        assert code_of(partial(workers.start, stopped, count, mode, 3)) == "workers.mid_step"
     floor = workers.floor_state(stopped)
+    moved = sign({**floor, "table_version_created_us": None})
+    assert code_of(partial(workers.load, stopped, moved)) == "state.mismatch"
+    assert workers.load(stopped, moved, ["table_version_created_us"]) == workers.load(stopped, floor)
     assert rest(workers.start(workers.load(stopped, floor), 4, "splits", 3))[1][0] == (0, 1, 2)
     assert rest(workers.start(workers.rewind(stopped), 0, "splits", 12))[1] == [(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11)]
     other = workers.set_epoch(stopped, 3)
@@ -403,7 +408,8 @@ def test_boundary_within_a_group() -> None:
 def test_rows_come_once_whatever_the_batch_sizes() -> None:
     """WRK-11: broken after every batch, each time with another size, the epoch's rows still come once each."""
     for sizes in [(1, 2), (3, 1, 2), (2, 5), (4, 1, 1)]:
-        pool, batches = workers.open_pool(plain(30, 6)), []
+        pool = workers.open_pool(plain(30, 6))
+        batches: list[tuple[int, ...]] = []
         while workers.remaining(pool) > 0:
             pool = workers.start(pool, 3, "splits", sizes[len(batches) % len(sizes)])
             assert workers.batches_to_boundary(pool) == workers.count_to_boundary(pool)
@@ -513,7 +519,7 @@ def test_epochs(count: int, mode: str) -> None:
 
 def test_load_cancels_what_was_asked_and_replay_ends_with_the_epoch() -> None:
     """EPO-6, EPO-7, RES-3: with workers as without."""
-    state = {**workers.save(workers.open_pool(plain(8, 4))), "samples_consumed_per_split": [1] * 4, "partial_cycle_splits": [0, 1]}
+    state = sign({**workers.save(workers.open_pool(plain(8, 4))), "samples_consumed_per_split": [1] * 4, "partial_cycle_splits": [0, 1]})
     pool = workers.load(workers.set_epoch(workers.open_pool(plain(8, 4, policy="replay")), 5), state)
     assert (pool.loader.asked, pool.loader.replay, workers.remaining(pool)) == (False, 2, 4)
     pool, batches = rest(workers.start(pool, 2, "splits", 2))

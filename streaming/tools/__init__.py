@@ -1,0 +1,1 @@
+"""Tools that read a saved state and say what it means; they change nothing (spec/tools.md)."""
