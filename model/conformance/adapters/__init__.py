@@ -1,0 +1,1 @@
+"""Adapters that the kit brings along."""

@@ -1,0 +1,194 @@
+"""Checks of order, assignment and resuming: whole epochs, cuts on every world, what a state is bound to, merging."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from model.conformance.checks import Bound, Scenarios, check, divisors, opened, worlds
+from model.conformance.scenario import Step
+
+# ---- order and assignment
+
+
+@check("CYC-1", "CYC-6", "ORD-6")
+def whole_epochs(bound: Bound) -> Scenarios:
+    """Every rank of every world, from the first row to the end of the pass."""
+    for common, world_size, _ in worlds(bound):
+        # Where a global step holds whole cycles, its rows do not depend on the world size.
+        clause = "CYC-6" if world_size * common["batch_size"] % common["num_splits"] == 0 else "CYC-1"
+        steps: list[Step] = []
+        for rank in range(world_size):
+            steps += [opened(f"r{rank}", common, rank=rank), {"drain": f"r{rank}", "clause": clause}]
+        yield steps
+
+
+@check("WRK-13", needs=("length",))
+def lengths(bound: Bound) -> Scenarios:
+    """len() of every rank, fresh and midway."""
+    for common, world_size, _ in worlds(bound):
+        for rank in range(world_size):
+            yield [opened("a", common, rank=rank), {"length": "a"}, {"pull": "a"}, {"length": "a"}]
+
+
+@check("ASG-1", "ASG-2")
+def impossible_worlds(bound: Bound) -> Scenarios:
+    """Worlds that cannot be, whatever the bound."""
+    del bound
+    yield [{"open": "a", "rows": 3, "num_splits": 4, "clause": "ASG-1"}]
+    for world in ({"world_size": 3}, {"world_size": 2, "rank": 2}, {"world_size": 2, "rank": -1}, {"world_size": 0}, {"num_splits": 0}):
+        yield [{"open": "a", "rows": 8, "num_splits": 4, **world, "clause": "ASG-2"}]
+
+
+# ---- resuming
+
+
+@check("RES-3", "CKP-2", "CKP-1")
+def resumes_on_every_world(bound: Bound) -> Scenarios:
+    """Cut after every batch; the state of any rank resumes every rank of every world size (rank 0's, and the last one's)."""
+    for common, world_size, batches in worlds(bound):
+        for cut in range(batches + 1):
+            for saver in sorted({0, world_size - 1}):
+                for other in divisors(common["num_splits"]):
+                    steps: list[Step] = [opened("a", common, rank=saver)]
+                    if cut:
+                        steps.append({"pull": "a", "batches": cut})
+                    steps += [{"save": "a", "as": "s"}, {"kill": "a"}]
+                    for rank in range(other):
+                        name = f"b{rank}"
+                        steps += [opened(name, {**common, "world_size": other}, rank=rank), {"load": name, "state": "s"}]
+                        clause = "RES-3" if saver == 0 else "CKP-2"
+                        # What the state of a completed epoch goes on with is for EPO-3 to say.
+                        if cut < batches:
+                            steps.append({"drain": name, "clause": clause})
+                    yield steps
+
+
+@check("RES-7", "DLV-1")
+def saved_again(bound: Bound) -> Scenarios:
+    """Loaded and saved without a row between, again and again; saved twice at one place; saved while rows are prepared ahead."""
+    for common, world_size, batches in worlds(bound):
+        for cut in range(batches):
+            rank = world_size - 1
+            steps: list[Step] = [opened("a", common, rank=rank), {"save": "a", "as": "s0"}]
+            steps += [{"pull": "a"}] * cut
+            steps += [{"save": "a", "as": "s1"}, {"save": "a", "as": "s1"}]
+            for hop in range(1, 4):
+                steps += [opened("b", common, rank=rank), {"load": "b", "state": f"s{hop}"}, {"save": "b", "as": f"s{hop + 1}"}]
+            steps += [{"drain": "b", "clause": "RES-7"}]
+            steps += [opened("c", common, rank=rank), {"load": "c", "state": "s0"}, {"drain": "c", "clause": "DLV-1"}]
+            yield steps
+
+
+@check("RES-3")
+def many_interruptions(bound: Bound) -> Scenarios:
+    """An epoch in which every batch is followed by a crash, on one world size after the other."""
+    for common, _, batches in worlds(bound):
+        sizes = itertools.cycle(divisors(common["num_splits"]))
+        splits = common["num_splits"]
+        steps: list[Step] = []
+        for hop in range(min(batches, 6)):
+            world_size = next(sizes)
+            # Batches that end with a cycle, so that replays do not stand in the way of getting on.
+            world = {**common, "world_size": world_size, "batch_size": splits // world_size}
+            steps.append(opened("a", world, rank=world_size - 1))
+            if hop:
+                steps.append({"load": "a", "state": "s"})
+            steps += [{"pull": "a", "clause": "RES-3"}, {"save": "a", "as": "s"}, {"kill": "a"}]
+        yield steps
+
+
+@check("RES-4", needs=("exact",))
+def exact_resumes(bound: Bound) -> Scenarios:
+    """As resumes_on_every_world, finishing the partial cycle; interrupted once more within it."""
+    for common, _, batches in worlds(bound):
+        saving = {**common, "partial_cycle": "exact"}
+        for cut in range(batches):
+            for other in divisors(common["num_splits"]):
+                steps: list[Step] = [opened("a", saving), {"pull": "a", "batches": cut}, {"save": "a", "as": "s"}, {"kill": "a"}]
+                for rank in range(other):
+                    world = {**saving, "world_size": other, "batch_size": 1}
+                    steps += [opened("b", world, rank=rank), {"load": "b", "state": "s", "clause": "RES-4"}]
+                    steps += [{"pull": "b", "clause": "RES-4"}, {"save": "b", "as": "t"}]
+                    steps += [opened("c", world, rank=rank), {"load": "c", "state": "t", "clause": "RES-4"}]
+                    steps.append({"drain": "c", "clause": "RES-4"})
+                yield steps
+
+
+# ---- what a state is bound to
+
+
+@check("IDN-6", "IDN-8", "RES-5")
+def other_settings(bound: Bound) -> Scenarios:
+    """A state of one world on another one: refused, and the refusing loader stands where it stood."""
+    for (rows, splits), order in itertools.product(bound.sizes, bound.orders()):
+        common = {"rows": rows, "num_splits": splits, **order}
+        others: list[tuple[str, dict[str, Any]]] = [("IDN-6", {"num_splits": splits - 1}), ("IDN-6", {"num_splits": splits // 2 or 1})]
+        if order:
+            others += [("IDN-6", {"shuffle_seed": 4}), ("IDN-6", {"shuffle": False})]
+        others += [("IDN-8", {"table": "u"}), ("IDN-8", {"table": "v", "rows": rows + splits})]
+        for clause, other in others:
+            if {**common, **other} != common and {**common, **other}["num_splits"] > 0:
+                yield [
+                    opened("a", common), {"pull": "a"}, {"save": "a", "as": "s"},
+                    opened("b", {**common, **other}), {"load": "b", "state": "s", "clause": clause}, {"drain": "b", "clause": "RES-5"},
+                ]  # fmt: skip
+
+
+@check("CKP-6", "RES-5")
+def garbage(bound: Bound) -> Scenarios:
+    """What is no state."""
+    del bound
+    nonsense: Any
+    for nonsense in ({}, None, 3, [], "state", {"epoch": 1}, {"samples_consumed_per_split": [1, 1]}, [{}]):
+        yield [
+            {"open": "a", "rows": 4, "num_splits": 2}, {"load": "a", "garbage": nonsense, "clause": "CKP-6"},
+            {"drain": "a", "clause": "RES-5"},
+        ]  # fmt: skip
+
+
+@check("IDN-7", "DLV-12", needs=("append",))
+def growing_tables(bound: Bound) -> Scenarios:
+    """Rows appended during a pass, and between save and load."""
+    for number, (rows, splits) in enumerate(bound.sizes):
+        for cut in range(min(rows // splits * splits, 5)):
+            common = {"rows": rows, "num_splits": splits, "table": f"grows{number}x{cut}"}
+            yield [
+                opened("a", common), {"pull": "a", "batches": cut}, {"append": common["table"], "rows": 2 * splits + 1},
+                {"save": "a", "as": "s"}, {"drain": "a", "clause": "DLV-12"},
+                opened("b", common), {"load": "b", "state": "s", "clause": "IDN-7"}, {"drain": "b", "clause": "IDN-7"},
+            ]  # fmt: skip
+
+
+# ---- merging
+
+
+@check("MRG-1", "MRG-2", needs=("merge",))
+def merging(bound: Bound) -> Scenarios:
+    """Sets of states, one per rank: whole ones, torn ones, wrong ones."""
+    for rows, splits in bound.sizes:
+        for world_size in divisors(splits)[1:3]:
+            common = {"rows": rows, "num_splits": splits, "world_size": world_size}
+            total = rows // splits * (splits // world_size)
+            for slow, ahead in itertools.combinations_with_replacement(range(min(total, 5) + 1), 2):
+                steps: list[Step] = []
+                for rank in range(world_size):
+                    steps += [opened(f"r{rank}", common, rank=rank), {"pull": f"r{rank}", "batches": ahead if rank == 0 else slow}]
+                    steps.append({"save": f"r{rank}", "as": f"s{rank}"})
+                names = [f"s{rank}" for rank in range(world_size)]
+                # The loaders go on to the end of this pass only where it is not completed.
+                skewed = [{"merge": names, "as": "m", "clause": "MRG-2"}] if slow == ahead else [
+                    {"merge": names, "as": "x", "clause": "MRG-2"}, {"merge": names, "as": "m", "skew": "replay", "clause": "MRG-2"}
+                ]  # fmt: skip
+                steps += skewed
+                if slow < total:
+                    for rank in range(world_size):
+                        steps += [opened("b", common, rank=rank), {"load": "b", "state": "m"}, {"drain": "b", "clause": "MRG-2"}]
+                yield steps
+            yield [
+                opened("a", common), {"save": "a", "as": "s"}, {"merge": ["s"] * (world_size + 1), "as": "m", "clause": "MRG-1"}
+            ]  # fmt: skip
+            yield [
+                opened("a", common), {"save": "a", "as": "s"}, opened("b", {**common, "shuffle_seed": 9, "shuffle": bound.shuffle}),
+                {"save": "b", "as": "t"}, {"merge": ["s", "t", *["s"] * (world_size - 2)], "as": "m", "clause": "MRG-1"},
+            ]  # fmt: skip

@@ -1,0 +1,174 @@
+"""Checks of running: epochs, passes that are left, failures, workers."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from model.conformance.checks import Bound, Scenarios, check, divisors, opened, worlds
+from model.conformance.scenario import Step
+
+# ---- epochs
+
+
+@check("EPO-2")
+def passes(bound: Bound) -> Scenarios:
+    """Three passes of one loader."""
+    for common, world_size, _ in worlds(bound):
+        yield [opened("a", common, rank=world_size - 1), {"drain": "a"}, *[{"drain": "a", "clause": "EPO-2"}] * 2]
+
+
+@check("EPO-3", "EPO-2")
+def completed_epochs(bound: Bound) -> Scenarios:
+    """A state after the last row, before the end was seen and after it."""
+    for common, world_size, batches in worlds(bound):
+        rank = world_size - 1
+        for to_the_end in ([{"pull": "a", "batches": batches}], [{"drain": "a"}]):
+            yield [
+                opened("a", common, rank=rank), *to_the_end, {"save": "a", "as": "s"}, {"kill": "a"},
+                opened("b", common, rank=rank), {"load": "b", "state": "s"}, {"drain": "b", "clause": "EPO-3"},
+                {"drain": "b", "clause": "EPO-2"},
+            ]  # fmt: skip
+
+
+@check("RES-6")
+def other_epochs(bound: Bound) -> Scenarios:
+    """The epoch is part of the place: a state of epoch 2 on a loader of epoch 0."""
+    for common, world_size, batches in worlds(bound):
+        rank = world_size - 1
+        for cut in range(min(batches, 3)):
+            yield [
+                opened("a", common, rank=rank, epoch=2), {"pull": "a", "batches": cut}, {"save": "a", "as": "s"},
+                opened("b", common, rank=rank), {"load": "b", "state": "s"}, {"drain": "b", "clause": "RES-6"},
+            ]  # fmt: skip
+
+
+@check("EPO-4", needs=("epochs", "break"))
+def asked_epochs(bound: Bound) -> Scenarios:
+    """set_epoch before, between, to the same and to other epochs."""
+    for common, world_size, batches in worlds(bound):
+        begin = opened("a", common, rank=world_size - 1)
+        for epoch in (0, 1):
+            for cut in sorted({0, 1, batches}):
+                yield [
+                    begin, {"set_epoch": "a", "epoch": 0}, {"pull": "a", "batches": cut}, {"close": "a"},
+                    {"set_epoch": "a", "epoch": epoch}, {"drain": "a", "clause": "EPO-4"}, {"drain": "a", "clause": "EPO-4"},
+                ]  # fmt: skip
+
+
+# ---- passes that are left, loads at the wrong time
+
+
+@check("DLV-4", "DLV-1", needs=("break",))
+def breaks(bound: Bound) -> Scenarios:
+    """Left after every batch and continued."""
+    for common, world_size, batches in worlds(bound):
+        for cut in range(batches + 1):
+            yield [
+                opened("a", common, rank=world_size - 1), {"pull": "a", "batches": cut}, {"close": "a"}, {"save": "a", "as": "s"},
+                *([{"drain": "a", "clause": "DLV-4"}] if cut < batches else []),
+            ]  # fmt: skip
+
+
+@check("DLV-4", "RES-5", needs=("break",))
+def loads_during_a_pass(bound: Bound) -> Scenarios:
+    """A load under a live iterator is refused and changes nothing; afterwards it is taken."""
+    for common, world_size, batches in worlds(bound):
+        if batches > 1:
+            begin = opened("a", common, rank=world_size - 1)
+            yield [
+                begin, {"save": "a", "as": "s"}, {"pull": "a"}, {"load": "a", "state": "s", "clause": "DLV-4"},
+                {"drain": "a", "clause": "RES-5"},
+            ]  # fmt: skip
+            yield [
+                begin, {"save": "a", "as": "s"}, {"pull": "a"}, {"close": "a"}, {"load": "a", "state": "s", "clause": "DLV-4"},
+                {"drain": "a", "clause": "DLV-4"},
+            ]  # fmt: skip
+
+
+# ---- failures
+
+
+@check("DLV-5", "DLV-6", needs=("faults", "break"))
+def bad_rows(bound: Bound) -> Scenarios:
+    """Every row in turn is bad: what comes before it arrives, nothing after it; then a state, and the rest once the row is mended."""
+    for (rows, splits), batch_size in itertools.product(bound.sizes, bound.batch_sizes):
+        common = {"rows": rows, "num_splits": splits, "batch_size": batch_size}
+        for row in range(rows // splits * splits):
+            begin: list[Step] = [opened("a", common), {"fault": "a", "row": row}]
+            yield [*begin, {"drain": "a", "clause": "DLV-5"}, {"pull": "a", "clause": "DLV-5"}]
+            yield [
+                *begin, {"drain": "a", "clause": "DLV-5"}, {"close": "a"}, {"save": "a", "as": "s"}, {"fault": "a", "row": None},
+                {"drain": "a", "clause": "DLV-6"}, opened("b", common), {"load": "b", "state": "s"}, {"drain": "b", "clause": "DLV-6"},
+            ]  # fmt: skip
+
+
+# ---- workers
+
+
+def sharded(bound: Bound, most_rows: int = 24) -> list[tuple[dict[str, Any], int]]:
+    """Worlds in which several workers own splits; with the number of batches of an epoch."""
+    found = []
+    for (rows, splits), order, batch_size in itertools.product(bound.sizes, bound.orders(), bound.batch_sizes):
+        for world_size, workers in itertools.product(divisors(splits), bound.workers):
+            if rows <= most_rows and (splits // world_size) % workers == 0:
+                common = {"rows": rows, "num_splits": splits, "world_size": world_size, "batch_size": batch_size, **order}
+                batches = workers * -(-(splits // world_size // workers) * (rows // splits) // batch_size)
+                found.append(({**common, "num_workers": workers}, batches))
+    return found
+
+
+@check("WRK-2", needs=("workers",))
+def workers_epochs(bound: Bound) -> Scenarios:
+    """Whole passes with several workers."""
+    for common, _ in sharded(bound):
+        yield [opened("a", common, rank=common["world_size"] - 1), {"drain": "a", "clause": "WRK-2"}]
+
+
+@check("WRK-9", "WRK-6", needs=("workers",))
+def workers_states(bound: Bound) -> Scenarios:
+    """A state after every batch, refused or not; resumed without workers and with as many."""
+    for common, batches in sharded(bound):
+        for cut in range(1, batches + 1):
+            steps: list[Step] = [
+                opened("a", common), {"pull": "a", "batches": cut, "clause": "WRK-2"}, {"save": "a", "as": "s", "clause": "WRK-9"}
+            ]  # fmt: skip
+            if _at_boundary(common, cut, batches) and cut < batches:
+                for workers in (0, common["num_workers"]):
+                    steps += [opened("b", {**common, "num_workers": workers}), {"load": "b", "state": "s"}]
+                    steps.append({"drain": "b", "clause": "WRK-6"})
+            yield steps
+
+
+@check("WRK-11", needs=("workers", "break"))
+def workers_breaks(bound: Bound) -> Scenarios:
+    """Left after every batch and continued with as many workers."""
+    for common, batches in sharded(bound, 9):
+        for cut in range(1, batches):
+            yield [
+                opened("a", common), {"pull": "a", "batches": cut, "clause": "WRK-2"}, {"close": "a"},
+                {"drain": "a", "clause": "WRK-11"},
+            ]  # fmt: skip
+
+
+@check("WRK-4", needs=("invariant",))
+def invariant_workers(bound: Bound) -> Scenarios:
+    """Batches and states after every batch, whatever the number of workers; resumed with another number."""
+    for common, _, batches in worlds(bound):
+        for workers in bound.workers:
+            world = {**common, "num_workers": workers, "worker_sharding": "batches"}
+            for cut in range(min(batches, 4)):
+                yield [
+                    opened("a", world), {"pull": "a", "batches": cut, "clause": "WRK-4"}, {"save": "a", "as": "s", "clause": "WRK-4"},
+                    {"drain": "a", "clause": "WRK-4"}, opened("b", {**world, "num_workers": workers + 1}), {"load": "b", "state": "s"},
+                    {"drain": "b", "clause": "WRK-4"},
+                ]  # fmt: skip
+
+
+def _at_boundary(common: dict[str, Any], cut: int, batches: int) -> bool:
+    """Whether all splits have the same count after so many batches (WRK-8), by counting."""
+    workers, size = common["num_workers"], common["batch_size"]
+    splits = common["num_splits"] // common["world_size"] // workers
+    rows = [min(len(range(worker, cut, workers)) * size, splits * (common["rows"] // common["num_splits"])) for worker in range(workers)]
+    del batches
+    return len(set(rows)) == 1 and rows[0] % splits == 0

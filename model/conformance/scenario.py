@@ -1,0 +1,246 @@
+"""Scenarios: steps done on a loader and on the model side by side. A scenario is plain JSON, and says all that is needed to do it again.
+
+| step | meaning |
+|---|---|
+| ``{"open": a, ...world}`` | a new loader called a; keys are those of ``World`` |
+| ``{"pull": a, "batches": k}`` | the next k batches (default 1), the end of the pass counted as one |
+| ``{"drain": a}`` | all batches to the end of the pass |
+| ``{"close": a}``, ``{"kill": a}`` | leave the pass; lose the process |
+| ``{"save": a, "as": s}``, ``{"load": a, "state": s}`` | save, load; ``{"load": a, "garbage": g}`` a state that no loader has saved |
+| ``{"merge": [s, ..], "as": m, "skew": k}`` | merge; ``"skew"`` default "refuse" |
+| ``{"set_epoch": a, "epoch": e}``, ``{"length": a}`` | the calls of these names |
+| ``{"fault": a, "row": i}`` | the transform raises for this row from now on; null: for none |
+| ``{"append": t, "rows": n}`` | table t grows |
+
+Any step may carry ``"clause"``: what is violated where the two differ there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from model.conformance.adapter import Adapter, Failed, Refused, World
+
+Step = dict[str, Any]
+# More batches than any pass of a scenario has: a loader that never ends is stopped here.
+MOST_BATCHES = 100_000
+
+# Keys of an open step that are no arguments.
+NOT_OF_WORLDS = ("open", "clause", "expect")
+_SALTS = itertools.count()
+
+# The clause of a step that names none.
+USUAL_CLAUSE = {
+    "open": "ARG-1",
+    "pull": "CYC-1",
+    "drain": "CYC-1",
+    "close": "DLV-4",
+    "kill": "WRK-15",
+    "save": "CKP-1",
+    "load": "RES-3",
+    "merge": "MRG-2",
+    "set_epoch": "EPO-4",
+    "length": "WRK-13",
+    "fault": "DLV-5",
+    "append": "DLV-12",
+}
+
+
+@dataclass(frozen=True)
+class Violation:
+    """Where a loader and the specification part.
+
+    Parameters
+    ----------
+    clause : str
+        What the step is about.
+    expected, actual : object
+        Observations: rows, None for the end, or a refusal.
+    steps : list of Step
+        The scenario up to there.
+    note : str
+        What the check wanted to know.
+    """
+
+    clause: str
+    expected: Any
+    actual: Any
+    steps: tuple[Step, ...]
+    note: str = ""
+
+
+@dataclass
+class Side:
+    """One of the two that do a scenario: an adapter, its handles and states by name.
+
+    Tables that grow are made anew for every run: `salt` is part of their names.
+    """
+
+    adapter: Adapter
+    salt: str = ""
+    tables: dict[str, str] = field(default_factory=dict)
+    handles: dict[str, Any] = field(default_factory=dict)
+    states: dict[str, Any] = field(default_factory=dict)
+
+    def do(self, step: Step) -> Any:
+        """Do one step; returns what is observed: a JSON value."""
+        verb = next(iter(step))
+        try:
+            return getattr(self, f"_{verb}")(step[verb], step)
+        except Refused as refused:
+            return {"refused": refused.code}
+        except Failed:
+            return {"failed": "the exception of the transform"}
+
+    def release(self) -> None:
+        """Kill what was opened."""
+        for handle in self.handles.values():
+            self.adapter.kill(handle)
+        self.handles.clear()
+
+    def _open(self, name: str, step: Step) -> None:
+        world = World(**{key: value for key, value in step.items() if key not in NOT_OF_WORLDS})
+        self.tables[world.table] = f"{world.table}-{world.rows}{self.salt}"
+        handle = self.adapter.open(replace(world, table=self.tables[world.table]))
+        if name in self.handles:
+            self.adapter.kill(self.handles.pop(name))
+        self.handles[name] = handle
+
+    def _pull(self, name: str, step: Step) -> Any:
+        found: list[Any] = []
+        for _ in range(step.get("batches", 1)):
+            try:
+                found.append(plain(self.adapter.pull(self.handles[name])))
+            except (Refused, Failed) as error:
+                # The batches before a failure have been delivered, and are observed.
+                found.append({"refused": error.code} if isinstance(error, Refused) else {"failed": "the exception of the transform"})
+        return found
+
+    def _drain(self, name: str, _: Step) -> Any:
+        found: list[Any] = []
+        while not found or isinstance(found[-1], list):
+            found += self._pull(name, {})
+            if len(found) > MOST_BATCHES:
+                return [*found[:10], "and so on without an end"]
+        return found
+
+    def _close(self, name: str, _: Step) -> None:
+        self.adapter.close(self.handles[name])
+
+    def _kill(self, name: str, _: Step) -> None:
+        self.adapter.kill(self.handles.pop(name))
+
+    def _save(self, name: str, step: Step) -> None:
+        self.states[step["as"]] = self.adapter.save(self.handles[name])
+
+    def _load(self, name: str, step: Step) -> None:
+        state = step["garbage"] if "garbage" in step else self.states[step["state"]]
+        self.adapter.resume(self.handles[name], state)
+
+    def _merge(self, names: Sequence[str], step: Step) -> None:
+        self.states[step["as"]] = self.adapter.merge([self.states[name] for name in names], step.get("skew", "refuse"))
+
+    def _set_epoch(self, name: str, step: Step) -> None:
+        self.adapter.set_epoch(self.handles[name], step["epoch"])
+
+    def _length(self, name: str, _: Step) -> int:
+        return self.adapter.length(self.handles[name])
+
+    def _fault(self, name: str, step: Step) -> None:
+        self.adapter.fault(self.handles[name], step["row"])
+
+    def _append(self, table: str, step: Step) -> None:
+        self.adapter.append(self.tables[table], step["rows"])
+
+
+def plain(batch: Sequence[int] | None) -> list[int] | None:
+    """A batch as JSON has it."""
+    return None if batch is None else [int(row) for row in batch]
+
+
+def run(
+    steps: Sequence[Step], subject: Adapter, reference: Adapter, note: str = "", judged: Counter[str] | None = None
+) -> Violation | None:
+    """Do a scenario on both; returns the first difference.
+
+    An exception that is neither `Refused` nor `Failed` is a crash of the loader, and a difference too. `judged` counts, by clause, the
+    steps in which both agreed.
+    """
+    salt = f"-{next(_SALTS)}" if any("append" in step for step in steps) else ""
+    ours, theirs = Side(reference, salt), Side(subject, salt)
+    codes = "codes" in subject.describe().capabilities
+    try:
+        for number, step in enumerate(steps):
+            expected = ours.do(step)
+            try:
+                actual = theirs.do(step)
+            except Exception as error:
+                actual = {"crashed": f"{type(error).__name__}: {error}"}
+            clause = step.get("clause", USUAL_CLAUSE[next(iter(step))])
+            if not agree(expected, actual, codes):
+                return Violation(clause, expected, actual, tuple(steps[: number + 1]), note)
+            if judged is not None:
+                judged[clause] += 1
+    finally:
+        theirs.release()
+    return None
+
+
+def needs(steps: Sequence[Step]) -> frozenset[str]:
+    """The capabilities without which a scenario cannot be done."""
+    found = {NEEDED_BY_VERB[verb] for step in steps for verb in NEEDED_BY_VERB if verb in step}
+    for step in steps:
+        if "open" in step:
+            found |= {"shuffle"} if step.get("shuffle") else set()
+            found |= {"exact"} if step.get("partial_cycle") == "exact" else set()
+            if step.get("num_workers", 0) > 1:
+                found.add("invariant" if step.get("worker_sharding") == "batches" else "workers")
+    return frozenset(found)
+
+
+NEEDED_BY_VERB = {
+    "close": "break", "fault": "faults", "set_epoch": "epochs", "merge": "merge", "length": "length", "append": "append"
+}  # fmt: skip
+
+
+def agree(expected: Any, actual: Any, codes: bool) -> bool:
+    """Whether two observations are the same; codes of refusals count only for loaders that carry them."""
+    if isinstance(expected, list) and isinstance(actual, list):
+        return len(expected) == len(actual) and all(agree(one, other, codes) for one, other in zip(expected, actual, strict=True))
+    if isinstance(expected, dict) and isinstance(actual, dict) and not codes:
+        return expected.keys() == actual.keys()
+    return bool(expected == actual)
+
+
+def shrink(found: Violation, again: Callable[[Sequence[Step]], Violation | None]) -> Violation:
+    """Leave out steps and batches as long as the same clause is still violated."""
+    smaller = True
+    while smaller:
+        smaller = False
+        for candidate in _smaller(found.steps):
+            try:
+                other = again(candidate)
+            except KeyError:  # a name that no step defines any more
+                continue
+            if other is not None and other.clause == found.clause and _size(other.steps) < _size(found.steps):
+                found, smaller = other, True
+                break
+    return found
+
+
+def _smaller(steps: tuple[Step, ...]) -> list[tuple[Step, ...]]:
+    without = [steps[:number] + steps[number + 1 :] for number in range(len(steps) - 1)]
+    fewer = [
+        (*steps[:number], {**step, "batches": step["batches"] - 1}, *steps[number + 1 :])
+        for number, step in enumerate(steps)
+        if step.get("batches", 1) > 1
+    ]
+    return without + fewer
+
+
+def _size(steps: Sequence[Step]) -> int:
+    return sum(1 + int(step.get("batches", 1)) for step in steps)
