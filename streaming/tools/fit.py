@@ -54,7 +54,7 @@ def judge(saved: Saved, uri: str, name: str) -> Fit:
     """
     from streaming.dataset import StreamingDataset  # noqa: PLC0415  only this part of the tools needs the engine
 
-    table = _open(uri, name)
+    table = open_table(uri, name)
     own = saved.identity
     try:
         dataset = StreamingDataset(
@@ -78,7 +78,7 @@ def judge(saved: Saved, uri: str, name: str) -> Fit:
     return Fit(True, None, (), f"the state fits this table{later}")
 
 
-def _open(uri: str, name: str) -> Any:
+def open_table(uri: str, name: str) -> Any:
     """Open a table that exists; the engine would make a directory of a mistyped path."""
     try:
         directory = _directory(uri)

@@ -74,7 +74,7 @@ class Streaming(Adapter):
         """A new dataset and loader."""
         if world.table not in self.tables:
             self.tables[world.table] = self.database.create_table(world.table, numbers(0, world.rows))
-        handle: Handle = _asked(lambda: Handle(self.tables[world.table], world))
+        handle: Handle = asked(lambda: Handle(self.tables[world.table], world))
         return handle
 
     def pull(self, handle: Handle) -> Sequence[int] | None:
@@ -86,7 +86,7 @@ class Streaming(Adapter):
             return next(handle.iterator, None)
 
         try:
-            batch: Sequence[int] | None = _asked(pull)
+            batch: Sequence[int] | None = asked(pull)
         except BadRow as error:
             raise Failed from error
         if batch is None:
@@ -95,7 +95,7 @@ class Streaming(Adapter):
 
     def save(self, handle: Handle) -> Any:
         """The state as JSON text."""
-        return json.dumps(_asked(handle.loader.state_dict))
+        return json.dumps(asked(handle.loader.state_dict))
 
     def resume(self, handle: Handle, state: Any) -> None:
         """Load a state, or what is none."""
@@ -103,7 +103,7 @@ class Streaming(Adapter):
             loaded = json.loads(state) if isinstance(state, str) else state
         except ValueError:
             loaded = state
-        _asked(lambda: handle.loader.load_state_dict(loaded))
+        asked(lambda: handle.loader.load_state_dict(loaded))
 
     def kill(self, handle: Handle) -> None:
         """Drop everything."""
@@ -119,11 +119,11 @@ class Streaming(Adapter):
 
     def set_epoch(self, handle: Handle, epoch: int) -> None:
         """Pass on."""
-        _asked(lambda: handle.loader.set_epoch(epoch))
+        asked(lambda: handle.loader.set_epoch(epoch))
 
     def merge(self, states: Sequence[Any], skew: str) -> Any:
         """Merge JSON texts."""
-        return json.dumps(_asked(lambda: merge_state_dicts([json.loads(state) for state in states], skew=skew)))
+        return json.dumps(asked(lambda: merge_state_dicts([json.loads(state) for state in states], skew=skew)))
 
     def length(self, handle: Handle) -> int:
         """Batches."""
@@ -150,7 +150,8 @@ def _ids(rows: list[dict[str, Any]]) -> list[int]:
     return [row["id"] for row in rows]
 
 
-def _asked(call: Any) -> Any:
+def asked(call: Any) -> Any:
+    """The outcome of a call of `streaming`, its own errors as refusals."""
     try:
         return call()
     except StreamingError as error:

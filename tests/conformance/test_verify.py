@@ -1,0 +1,124 @@
+"""`python -m model.conformance verify`: the plan is right, real tables pass, and a loader that loses rows does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import lancedb
+import pyarrow as pa
+import pytest
+
+from model.conformance.adapter import World
+from model.conformance.verify import main, period, plan
+from streaming import StreamingDataLoader, StreamingDataset
+from tests.simulation import simulate
+from tests.support import ids, numbered_table
+
+ROWS = 50
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    table = lancedb.connect(tmp_path).create_table(
+        "t", pa.table({"id": [f"row {i}" for i in range(ROWS)], "twice": [i // 2 for i in range(ROWS)]})
+    )
+    table.add(pa.table({"id": ["more"], "twice": [99]}))
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(("world_size", "batch_size", "workers"), [(1, 3, 0), (2, 3, 0), (2, 5, 2), (4, 1, 0), (1, 2, 3), (3, 8, 4)])
+def test_the_plan_is_what_really_happens(world_size: int, batch_size: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Legal or refused, and what a resume receives twice, by running all ranks (with the workers played in this process)."""
+    simulate(monkeypatch, lambda count: 0)
+    world = World(60, 12, world_size, batch_size=batch_size, num_workers=workers, shuffle=True)
+
+    def loader(rank: int, state: Any = None) -> StreamingDataLoader:
+        dataset = StreamingDataset(numbered_table(60), num_splits=12, shuffle_seed=0, rank=rank, world_size=world_size)
+        if state is not None:
+            dataset.load_state_dict(state)
+        return StreamingDataLoader(dataset, batch_size=batch_size, num_workers=workers, collate_fn=ids)
+
+    listed = plan(world, 8)
+    assert len(listed) == min(period(world), 8)
+    for one in listed:
+        loaders = [loader(rank) for rank in range(world_size)]
+        iterators = [iter(each) for each in loaders]
+        before = [row for iterator in iterators for _ in range(one.step) for row in next(iterator)]
+        try:
+            state, legal = loaders[0].state_dict(), True
+        except RuntimeError:
+            state, legal = loaders[0].floor_state_dict(), False
+        # A completed epoch is followed by the next one, which repeats nothing.
+        over = state["samples_consumed_per_split"][0] == 60 // 12
+        after = [] if over else [row for rank in range(world_size) for batch in loader(rank, state) for row in batch]
+        assert legal == one.legal
+        assert len(set(before) & set(after)) == one.replayed
+        assert set(before) | set(after) == set(range(60))
+
+
+def test_a_period_ends_where_nothing_is_replayed() -> None:
+    for batch_size in range(1, 9):
+        listed = plan(World(480, 12, 2, batch_size=batch_size))
+        assert [one.step for one in listed if one.replayed == 0] == [len(listed)]
+
+
+def test_a_real_table_holds(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [uri, "t", "--num-splits", "6", "--world-size", "3", "--batch-size", "4", "--resume-world-size", "3", "1", "2"]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "51 rows, 6 splits, 3 ranks x 0 workers (splits), batches of 4: 4 steps an epoch, 3 rows left out of each" in out
+    assert "Held (sampled): 5 interruptions" in out
+    assert "no row lost" in out
+    assert main([*arguments, "--json", "--filter", "twice < 10", "--version", "1"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["held"], found["missing"], found["violation"], found["world"]["rows"]) == (True, 0, None, 20)
+    assert [resumed for _, resumed in found["interruptions"]] == [3, 1, 2, 3, 1]
+    assert main([*arguments, "--whole-epochs-up-to", "1"]) == 0
+    assert "followed for 40 batches on every rank" in capsys.readouterr().out
+
+
+def test_a_loader_that_loses_a_row_does_not_hold(uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    load = StreamingDataset.load_state_dict
+
+    def skipping(self: StreamingDataset, state: Any, **options: Any) -> None:
+        load(self, state, **options)
+        next(iter(self))
+
+    monkeypatch.setattr(StreamingDataset, "load_state_dict", skipping)
+    assert main([uri, "t", "--num-splits", "6", "--world-size", "3", "--batch-size", "4"]) == 1
+    assert "FAILED: interrupted behind step 1, resumed on 3 ranks: RES-3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--world-size", "4"], "num_splits is no multiple of world_size"),
+        (["--resume-world-size", "5"], "--resume-world-size 5 does not divide --num-splits 6"),
+        (["--id", "twice"], "pass --id with a unique one"),
+        (["--id", "nothing"], "there is no column 'nothing'"),
+        (["--num-workers", "4"], "argument.value"),
+        (["--filter", "id >"], "argument.filter"),
+        (["--filter", "twice > 1000"], "too_few_rows"),
+    ],
+)
+def test_what_cannot_be_tried_is_said(uri: str, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([uri, "t", "--num-splits", "6", "--batch-size", "4", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert words in captured.err
+    assert len(captured.err.splitlines()) == 1
+
+
+def test_a_table_that_does_not_exist_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "nowhere"), "t", "--num-splits", "6", "--batch-size", "4"]) == 2
+    assert "there is no directory" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.processes
+def test_real_workers_hold(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([uri, "t", "--num-splits", "6", "--batch-size", "2", "--num-workers", "2", "--interruptions", "1"]) == 0
+    assert "1 ranks x 2 workers" in capsys.readouterr().out
