@@ -16,21 +16,33 @@ from streaming.errors import ArgumentTypeError, ArgumentValueError, FilterError,
 MAX_INT64: Final = 2**63 - 1
 
 
+_LONGEST: Final = 100
+
+
+def shown(value: object) -> str:
+    """A value for a message: its text, not too much of it, and never an error of its own."""
+    try:
+        text = repr(value)
+    except Exception:  # an int of too many digits, an object whose repr fails
+        return f"a {type(value).__name__}"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2]}.."
+
+
 def integer(name: str, value: object, low: int, high: int = MAX_INT64) -> int:
     """Return a Python or NumPy integer as int, in ``[low, high]``; bool is never an integer (ARG-1)."""
     legal = f"an int in [{low}, {high}]" if high != MAX_INT64 else f"an int >= {low} and < 2**63"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise ArgumentTypeError(f"{name} must be {legal}, got {value!r} of type {type(value).__name__}", name)
+        raise ArgumentTypeError(f"{name} must be {legal}, got {shown(value)} of type {type(value).__name__}", name)
     number = int(value)
     if not low <= number <= high:
-        raise ArgumentValueError(f"{name} must be {legal}, got {number}", name)
+        raise ArgumentValueError(f"{name} must be {legal}, got {shown(number)}", name)
     return number
 
 
 def boolean(name: str, value: object) -> bool:
     """Return a bool; ints and None are refused rather than guessed at (ARG-1)."""
     if not isinstance(value, (bool, np.bool_)):
-        raise ArgumentTypeError(f"{name} must be True or False, got {value!r} of type {type(value).__name__}", name)
+        raise ArgumentTypeError(f"{name} must be True or False, got {shown(value)} of type {type(value).__name__}", name)
     return bool(value)
 
 
@@ -38,9 +50,9 @@ def choice(name: str, value: object, legal: Sequence[str]) -> str:
     """Return one of the legal words (ARG-1)."""
     words = " or ".join(repr(word) for word in legal)
     if not isinstance(value, str):
-        raise ArgumentTypeError(f"{name} must be {words}, got {value!r} of type {type(value).__name__}", name)
+        raise ArgumentTypeError(f"{name} must be {words}, got {shown(value)} of type {type(value).__name__}", name)
     if value not in legal:
-        raise ArgumentValueError(f"{name} must be {words}, got {value!r}", name)
+        raise ArgumentValueError(f"{name} must be {words}, got {shown(value)}", name)
     return value
 
 
@@ -55,7 +67,7 @@ def predicate(name: str, value: object) -> str | None:
     bare = _QUOTED.sub("", value)
     depths = accumulate({"(": 1, ")": -1}.get(character, 0) for character in bare)
     if min(depths, default=0) < 0:
-        raise FilterError(f"{name} {value!r} closes a parenthesis that it did not open", name)
+        raise FilterError(f"{name} {shown(value)} closes a parenthesis that it did not open", name)
     volatile = _VOLATILE.search(bare)
     if volatile:
         raise FilterError(
@@ -103,7 +115,7 @@ def column_names(name: str, value: object) -> list[str] | None:
     if value is None:
         return None
     if not isinstance(value, (list, tuple)) or not all(isinstance(column, str) for column in value):
-        raise ArgumentTypeError(f"{name} must be a list of column names or None, got {value!r}", name)
+        raise ArgumentTypeError(f"{name} must be a list of column names or None, got {shown(value)}", name)
     columns = list(value)
     if not columns:
         raise ArgumentValueError(f"{name} must name at least one column; pass None for all", name)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from streaming import identity as identities
-from streaming.arguments import MAX_INT64, choice
+from streaming.arguments import MAX_INT64, choice, shown
 from streaming.cycle import Cursor
 from streaming.errors import (
     MalformedStateError,
@@ -83,10 +83,14 @@ def decode(state: object) -> Saved:
         plain = {key: _plain(value) for key, value in state.items()}
     except RecursionError as error:
         raise MalformedStateError("the state contains itself") from error
-    version = _integer("schema_version", plain.get("schema_version"), -MAX_INT64)
+    except Exception as error:  # tensors without values, sequences that fail: whatever stands in the place of a number
+        raise MalformedStateError(f"the state holds something that cannot be read: {shown(error)}") from error
+    version = plain.get("schema_version")
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise MalformedStateError(f"schema_version must be an int, got {shown(version)}")
     if version != SCHEMA_VERSION:
         raise SchemaVersionError(
-            f"schema_version {version} is not {SCHEMA_VERSION}, the one this release reads: use the release that wrote it"
+            f"schema_version {shown(version)} is not {SCHEMA_VERSION}, the one this release reads: use the release that wrote it"
         )
     _same_keys(plain)
     identity = _identity(plain)
@@ -115,8 +119,8 @@ def check_exact(saved: Saved, world_size: int) -> None:
     if len(set(_per_block(served, splits, world_size))) > 1:
         even = [r for r in range(1, splits + 1) if splits % r == 0 and len(set(_per_block(served, splits, r))) == 1]
         raise PartialCycleError(
-            f'partial_cycle="exact" cannot finish the partial cycle on world_size={world_size}: with splits {list(served)} done, '
-            f'the ranks would have unequally many splits left. Use partial_cycle="replay", or one of the world sizes {even}'
+            f'partial_cycle="exact" cannot finish the partial cycle on world_size={world_size}: with splits {shown(list(served))} done, '
+            f'the ranks would have unequally many splits left. Use partial_cycle="replay", or one of the world sizes {shown(even)}'
         )
 
 
@@ -245,10 +249,10 @@ def _per_block(served: Iterable[int], num_splits: int, world_size: int) -> list[
 
 def _integer(key: str, value: object, low: int, high: int = MAX_INT64) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise MalformedStateError(f"{key} must be an int, got {value!r}")
+        raise MalformedStateError(f"{key} must be an int, got {shown(value)}")
     if not low <= value <= high:
-        raise MalformedStateError(f"{key} must lie in [{low}, {high}], got {value}")
-    return value
+        raise MalformedStateError(f"{key} must lie in [{low}, {high}], got {shown(value)}")
+    return int(value)  # of an enumeration, for instance
 
 
 def _integers(key: str, plain: Mapping[str, Any], high: int) -> list[int]:
@@ -258,7 +262,7 @@ def _integers(key: str, plain: Mapping[str, Any], high: int) -> list[int]:
 def _text(key: str, value: object, pattern: str) -> str:
     text = _typed(key, value, str)
     if not re.fullmatch(pattern, text, re.DOTALL):
-        raise MalformedStateError(f"{key} must match {pattern}, got {text!r}")
+        raise MalformedStateError(f"{key} must match {pattern}, got {shown(text)}")
     return text
 
 
@@ -267,5 +271,5 @@ _T = TypeVar("_T")
 
 def _typed(key: str, value: object, kind: type[_T]) -> _T:
     if not isinstance(value, kind):
-        raise MalformedStateError(f"{key} must be of type {kind.__name__}, got {value!r}")
+        raise MalformedStateError(f"{key} must be of type {kind.__name__}, got {shown(value)}")
     return value

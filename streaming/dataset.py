@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from copy import copy
 from typing import Any
@@ -25,6 +24,7 @@ from streaming.sharding import Shards, check_workers
 from streaming.source import Source, check_table, check_version
 from streaming.stateful import Stateful
 from streaming.topology import resolve
+from streaming.travel import goes_to_a_plain_loaders_worker
 
 _log = logging.getLogger(__name__)
 
@@ -128,8 +128,7 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
         arguments.function("connection_factory", connection_factory)
         self._connection_factory = connection_factory
 
-        self._table = table
-        source = Source.open(table, version, self._columns, predicate, connection_factory)
+        source = Source.open(table, version, self._columns, predicate, factory=connection_factory)
         splits = self._topology.num_splits
         if source.rows < splits:
             selected = "" if predicate is None else f" pass the filter {predicate!r} and"
@@ -237,14 +236,14 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
         return self._position.standing.source.version
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel to another process, without the table.
+        """Travel to another process.
 
         What a plain DataLoader's worker delivers is not seen here: from now on the place is unknown (WRK-17, WRK-19).
         """
-        if _goes_to_a_plain_loaders_worker(self):
+        if goes_to_a_plain_loaders_worker(self):
             check_picklable(transform=self._transform, connection_factory=self._connection_factory)
             self._position.travel()
-        return {**vars(self), "_table": None, "_position": copy(self._position)}
+        return {**vars(self), "_position": copy(self._position)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Stand where the original stood."""
@@ -274,13 +273,3 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
                 "this dataset was carried into a forked process, where LanceDB would crash or hang: use StreamingDataLoader, or "
                 'pass multiprocessing_context="forkserver" or "spawn" to DataLoader, or num_workers=0'
             )
-
-
-def _goes_to_a_plain_loaders_worker(dataset: StreamingDataset) -> bool:
-    """Whether torch's multi-process iterator is sending this dataset; a collate_fn that holds it may travel to any worker."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        if frame.f_code.co_name == "__init__" and frame.f_code.co_filename.endswith("dataloader.py"):
-            return getattr(frame.f_locals.get("self"), "_dataset", None) is dataset
-        frame = frame.f_back  # type: ignore[assignment]
-    return False

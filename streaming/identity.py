@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 
+from streaming.arguments import shown
 from streaming.errors import ArgumentTypeError, ArgumentValueError, StateMismatchError
 from streaming.order import ORDER_VERSION
 
@@ -15,11 +16,6 @@ DATA: Final = ("table_name", "table_version", "table_version_created_us", "selec
 FIELDS: Final = SETTINGS + DATA
 # Settings can always be built as the state says; data cannot.
 ACCEPTABLE: Final = ("filter", *DATA)
-
-_REMEDIES: Final = {
-    "table_version": "open the recorded version, or leave `version` out",
-    "table_version_created_us": "open the table that the run read; if this is known to be the same data, pass it in `accept`",
-}
 
 
 @dataclass(frozen=True)
@@ -48,11 +44,11 @@ def check_accept(accept: object) -> AbstractSet[str]:
         Not a list, tuple or set of strings; a field that cannot be accepted.
     """
     if not isinstance(accept, (list, tuple, AbstractSet)) or not all(isinstance(name, str) for name in accept):
-        raise ArgumentTypeError(f"accept must be a list, tuple or set of field names, got {accept!r}", "accept")
+        raise ArgumentTypeError(f"accept must be a list, tuple or set of field names, got {shown(accept)}", "accept")
     for name in accept:
         if name not in ACCEPTABLE:
             raise ArgumentValueError(
-                f"accept may hold {', '.join(ACCEPTABLE)}, got {name!r}: build the dataset as the state says", "accept"
+                f"accept may hold {', '.join(ACCEPTABLE)}, got {shown(name)}: build the dataset as the state says", "accept"
             )
     return frozenset(accept)
 
@@ -97,18 +93,23 @@ def refuse(names: Sequence[str], saved: Identity, own: Identity, whose: str = "d
         `fields` are the names.
     """
     if names:
-        if whose == "dataset":
-            remedies = dict.fromkeys(_REMEDIES.get(name, "build the dataset with the state's values") for name in names)
-        else:
-            remedies = {"merge the states of one run": None}
+        remedies = dict.fromkeys(map(_remedy, names)) if whose == "dataset" else ["merge the states of one run"]
         raise StateMismatchError(
             f"the state belongs to other data or settings ({details(names, saved, own, whose)}); {'; '.join(remedies)}", names
         )
 
 
+def _remedy(name: str) -> str:
+    if name in SETTINGS:
+        return "build the dataset with the state's values"
+    if name == "table_version":
+        return "open the recorded version, or leave `version` out"
+    return "open the table that the run read; a difference that is known to be harmless can be passed in `accept`"
+
+
 def details(names: Iterable[str], saved: Identity, own: Identity, whose: str = "dataset") -> str:
     """Both values of each field, for a message."""
-    return ", ".join(f"{name}: state {getattr(saved, name)!r}, {whose} {getattr(own, name)!r}" for name in names)
+    return ", ".join(f"{name}: state {shown(getattr(saved, name))}, {whose} {shown(getattr(own, name))}" for name in names)
 
 
 def _unequal(names: Iterable[str], one: Any, other: Any) -> list[str]:

@@ -232,8 +232,8 @@ class Position:
     # ---- inside
 
     def __getstate__(self) -> dict[str, object]:
-        """A copy has no iterator, and counts by itself."""
-        standing = replace(self._standing, delivery=copy(self._standing.delivery), travelled=False)
+        """A copy has no iterator, and counts by itself; where the place is not known, it does not know it either."""
+        standing = replace(self._standing, delivery=copy(self._standing.delivery))
         return {**vars(self), "_standing": standing, "_iterator": None}
 
     def _at(self, cursor: Cursor, source: Source, identity: Identity, replay: int = 0) -> Standing:

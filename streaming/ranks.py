@@ -8,9 +8,17 @@ from typing import Any
 
 import torch.distributed as dist
 
-from streaming.arguments import choice
+from streaming.arguments import choice, shown
 from streaming.checkpoint import State, merge_state_dicts
-from streaming.errors import ArgumentValueError, DuplicateRankError, GroupMissingError, MergeCountError, RanksDifferError, StreamingError
+from streaming.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DuplicateRankError,
+    GroupMissingError,
+    MergeCountError,
+    RanksDifferError,
+    StreamingError,
+)
 
 _LONGEST_VALUE = 60
 
@@ -25,7 +33,7 @@ class Contribution:
         Which rank it is, of how many.
     state : dict or None
         Its state.
-    error : StreamingError or None
+    error : Exception or None
         Why it has none.
     settings : mapping
         What else must be equal on all ranks.
@@ -34,7 +42,7 @@ class Contribution:
     rank: int
     world_size: int
     state: State | None
-    error: StreamingError | None = None
+    error: Exception | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -44,6 +52,8 @@ class Contribution:
             return cls(rank, world_size, state_dict(), None, settings)
         except StreamingError as error:
             return cls(rank, world_size, None, error, settings)
+        except Exception as error:  # may not pickle as it is
+            return cls(rank, world_size, None, RuntimeError(f"rank {rank}: {type(error).__name__}: {shown(error)}"), settings)
 
 
 def gather(mine: Contribution, group: Any, skew: str) -> State:
@@ -91,7 +101,10 @@ def _exchange(mine: Contribution, group: Any) -> list[Contribution]:
                 "torch.distributed.init_process_group, or save every rank's state_dict() and merge_state_dicts them"
             )
         return [mine]
-    size = dist.get_world_size(group)
+    try:
+        size = dist.get_world_size(group)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"group must be a process group, or None for the default one, got {shown(group)}", "group") from error
     if size < 1:
         raise ArgumentValueError("group must be a process group that this process belongs to, or None for the default one", "group")
     received: list[Any] = [None] * size

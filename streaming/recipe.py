@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from streaming.errors import PickleError
+from streaming.errors import PickleError, VersionError
 
 ConnectionFactory = Callable[[str], Any]
 
@@ -59,12 +59,21 @@ class Recipe:
         return self.factory is None and '"memory://' in (self.connection or "")
 
     def open(self) -> Any:
-        """Open the table."""
-        if self.factory is not None:
-            return self.factory(self.name)
-        import lancedb  # noqa: PLC0415  importing lancedb starts threads: only in the process that reads
+        """Open the table.
 
-        return lancedb.deserialize_conn(self.connection).open_table(self.name, namespace_path=list(self.namespace) or None)
+        Raises
+        ------
+        VersionError
+            It is not there any more.
+        """
+        try:
+            if self.factory is not None:
+                return self.factory(self.name)
+            import lancedb  # noqa: PLC0415  importing lancedb starts threads: only in the process that reads
+
+            return lancedb.deserialize_conn(self.connection).open_table(self.name, namespace_path=list(self.namespace) or None)
+        except Exception as error:  # whatever the engine or the user's own function raises
+            raise VersionError(f"table {self.name!r} cannot be opened again, as it was opened before: {error}") from error
 
 
 def check_picklable(**items: Any) -> None:

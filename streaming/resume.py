@@ -10,7 +10,7 @@ from typing import Any
 from streaming import identity
 from streaming.checkpoint import Saved, check_exact
 from streaming.cycle import Cursor
-from streaming.errors import TooFewRowsError, VersionError
+from streaming.errors import StateMismatchError, TooFewRowsError, VersionError
 from streaming.identity import Identity
 from streaming.position import Standing
 from streaming.source import Source
@@ -73,8 +73,8 @@ class Resumption:
             return self.reopen(saved.table_version)
         except VersionError as error:
             raise VersionError(
-                f"the state needs a version that cannot be read. {error} To go on with version {current.version} all the same, pass "
-                'accept=["table_version"]'
+                f"the state needs a version that cannot be read. {error} Only where version {current.version} is known to hold the same "
+                'rows can accept=["table_version"] take its place'
             ) from error
 
     def _check(self, saved: Saved, own: Identity) -> list[str]:
@@ -83,6 +83,12 @@ class Resumption:
         refused = [name for name in differing if name not in self.accepted]
         length = own.selected_rows // own.num_splits
         if "selected_rows" in differing and (saved.cursor.cycle > length or (saved.cursor.cycle == length and saved.cursor.served)):
+            if not refused:
+                raise StateMismatchError(
+                    f"the state stands behind {saved.cursor.cycle} cycles (selected_rows: {saved.identity.selected_rows}); the dataset's "
+                    f"{own.selected_rows} rows have {length}, so that the place does not exist there, whatever is accepted",
+                    ["selected_rows"],
+                )
             refused = [name for name in differing if name in refused or name == "selected_rows"]
         identity.refuse(refused, saved.identity, own)
         if not length:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
 import numpy as np
@@ -19,13 +17,11 @@ import pyarrow as pa
 
 from streaming.arguments import integer, known_columns
 from streaming.errors import ArgumentTypeError, FilterError, ReadError, VersionError
+from streaming.moment import Moment
 from streaming.order import Positions
 from streaming.recipe import ConnectionFactory, Recipe
 
 _KEY: Final = "_rowoffset"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-_log = logging.getLogger(__name__)
 
 
 class Source:
@@ -57,8 +53,9 @@ class Source:
         self.branch: str = handle.current_branch() or "main"
         self.rows = int(handle.count_rows()) if offsets is None else len(offsets)
         self.fingerprint = fingerprint(handle.schema)
+        self._moment: Moment | None = Moment(handle)
         self._created_us: int | None = None
-        self._warned = False
+        self._warned = self._verified = False
 
     @classmethod
     def open(
@@ -67,7 +64,9 @@ class Source:
         version: int | str | None,
         columns: Sequence[str] | None,
         predicate: str | None,
+        *,
         factory: ConnectionFactory | None = None,
+        branch: str | None = None,
     ) -> Source:
         """Pin a version and select its rows; the only step that scans, and only with a predicate.
 
@@ -76,36 +75,33 @@ class Source:
         VersionError, UnknownColumnError, FilterError
             The version, a column or the predicate does not fit the table.
         """
-        handle = _pin(table, version)
+        handle = _pin(table, version, branch)
         existing = handle.schema.names
         if columns is not None:
             known_columns("columns", columns, existing)
         offsets = None if predicate is None else _select(handle, predicate)
         return cls(handle, factory, existing if columns is None else columns, offsets)
 
-    def created_us(self) -> int | None:
-        """When the engine wrote the version, in microseconds of UTC since 1970; None where it does not tell (IDN-3, IDN-4).
+    def at(self, version: int, columns: Sequence[str] | None, predicate: str | None) -> Source:
+        """Pin another version of the same table and branch (IDN-7).
 
-        The first call lists the table's versions and reads one row; an answer is remembered.
+        Raises
+        ------
+        VersionError
+            It cannot be opened; an in-memory table that travelled here has one version only.
         """
-        if self._created_us is None:
-            try:
-                handle = self._opened()
-                written = {int(entry["version"]): entry["timestamp"] for entry in handle.list_versions()}
-                # A table dropped and made again in the meantime would be listed under the same name. What can still be read
-                # after the listing was not dropped before it.
-                handle.take_offsets([0]).select(self._columns[:1]).to_arrow()
-                self._created_us = _microseconds(written[self.version])
-            except Exception as error:  # whatever the engine raises: a state without the moment is worth more than none
-                if not self._warned:
-                    self._warned = True
-                    _log.warning(
-                        "the creation time of version %d of table %r cannot be read (%r): states say None for it, and fit only with "
-                        'accept=["table_version_created_us"]',
-                        self.version,
-                        self.name,
-                        error,
-                    )
+        if self._held is not None:
+            raise VersionError(f"in-memory table {self.name!r} cannot be opened in another process, so nor can its other versions")
+        return Source.open(self._opened(), version, columns, predicate, factory=self._factory, branch=self.branch)
+
+    def created_us(self) -> int | None:
+        """When the engine wrote the version, in microseconds of UTC since 1970; None where it does not tell (IDN-3, IDN-4)."""
+        if self._created_us is None and self._held is None:
+            moment = self._moment or Moment(self._opened(), self._columns[0])
+            self._created_us, self._moment = moment.microseconds(), None
+            if self._created_us is None and not self._warned:
+                self._warned = True
+                moment.warn()
         return self._created_us
 
     def take(self, rows: Positions) -> pa.RecordBatch:
@@ -124,6 +120,7 @@ class Source:
         wanted = offsets[ascending]
         table = handle.take_offsets(wanted.tolist()).select(self._columns).to_arrow().combine_chunks()
         found = table.column(_KEY).to_numpy()
+        self._verify()
         by_key = np.argsort(found)
         if not np.array_equal(found[by_key], wanted):
             raise ReadError(
@@ -136,36 +133,30 @@ class Source:
     def _opened(self) -> Any:
         """The handle; in a process that the source travelled to, the pinned version opened again, if it still is what it was."""
         if self._handle is None and self._recipe is not None:
-            self._handle = self._reopened(self._recipe)
+            handle = _pin(self._recipe.open(), self.version, self.branch)
+            if fingerprint(handle.schema) != self.fingerprint or (self._offsets is None and handle.count_rows() != self.rows):
+                raise self._another_table()
+            self._moment, self._handle = Moment(handle), handle
         return self._handle
 
-    def _reopened(self, recipe: Recipe) -> Any:
-        handle = _pin(recipe.open(), self.version, self.branch)
-        if fingerprint(handle.schema) != self.fingerprint or (self._offsets is None and handle.count_rows() != self.rows):
-            raise VersionError(
-                f"table {self.name!r} version {self.version}, opened again in a worker, is another table than in the trainer"
-            )
-        return handle
+    def _verify(self) -> None:
+        """Nothing that was read may be given away before the table, opened again, is known to be the old one (WRK-17)."""
+        if not self._verified and self._recipe is not None and self._moment is not None:
+            found = self._moment.microseconds()
+            if None not in (found, self._created_us) and found != self._created_us:
+                raise self._another_table()
+        self._verified = True
 
-    def open_table(self) -> Any:
-        """Open the table again, in a process that the source travelled to.
-
-        Raises
-        ------
-        VersionError
-            An in-memory table lives in its own process only.
-        """
-        if self._recipe is None or self._recipe.in_memory:
-            raise VersionError(f"in-memory table {self.name!r} cannot be opened in another process, so nor can its other versions")
-        return self._recipe.open()
+    def _another_table(self) -> VersionError:
+        return VersionError(f"table {self.name!r} version {self.version}, opened again, is another table than the one that was pinned")
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the open handle behind; take the rows along where no other process can open them."""
-        state = {**vars(self), "_handle": None}
+        created_us = self.created_us()
+        state = {**vars(self), "_handle": None, "_moment": None, "_created_us": created_us, "_verified": False}
         if self._handle is not None:
             state["_recipe"] = Recipe.of(self._handle, self._factory)
             if state["_recipe"].in_memory:
-                state["_created_us"] = self.created_us()
                 state["_held"] = self._all_rows()
                 state["_offsets"] = None
         return state
@@ -194,11 +185,6 @@ def check_table(table: object) -> None:
 def check_version(version: object) -> int | str | None:
     """Return a version number or tag name (ARG-8)."""
     return version if version is None or isinstance(version, str) else integer("version", version, 1)
-
-
-def _microseconds(moment: datetime) -> int:
-    """Since 1970, of a time with a zone, or of one without, which the engine's client gives in this machine's zone."""
-    return (moment.astimezone(timezone.utc) - _EPOCH) // timedelta(microseconds=1)
 
 
 def fingerprint(schema: pa.Schema) -> str:

@@ -11,7 +11,6 @@ from streaming.checkpoint import State
 from streaming.cycle import Cursor
 from streaming.position import Position, Standing
 from streaming.ranks import Contribution
-from streaming.recipe import ConnectionFactory
 from streaming.resume import Resumption
 from streaming.source import Source
 from streaming.topology import Topology
@@ -22,9 +21,7 @@ class Stateful:
 
     _position: Position
     _topology: Topology
-    _table: Any
     _columns: Sequence[str] | None
-    _connection_factory: ConnectionFactory | None
     _partial_cycle: str
     _seed_drawn: bool
     _version_given: bool
@@ -179,5 +176,4 @@ class Stateful:
     def _at_version(self, version: int) -> Source:
         """Another version of the same table, with the same selection."""
         standing = self._position.standing
-        table = standing.source.open_table() if self._table is None else self._table
-        return Source.open(table, version, self._columns, standing.identity.filter, self._connection_factory)
+        return standing.source.at(version, self._columns, standing.identity.filter)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 import io
 import json
 import logging
@@ -17,7 +18,7 @@ import pytest
 import torch
 
 from streaming import StreamingDataset, errors, merge_state_dicts
-from streaming.errors import MalformedStateError, PartialCycleError, StreamingError
+from streaming.errors import MalformedStateError, PartialCycleError, SchemaVersionError, StreamingError
 from tests.support import FINGERPRINT, edited, ids, numbered_table, written_us
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "spec" / "state.schema.json").read_text())
@@ -158,6 +159,47 @@ def test_malformed_lists_are_named(key: str, value: Any) -> None:
 def test_other_malformed_values_are_named(key: str, value: Any) -> None:
     with pytest.raises(MalformedStateError, match=key):
         make().load_state_dict({**saved(), key: value})
+
+
+class Fails:
+    """Something in the place of a number whose reading fails."""
+
+    def tolist(self) -> Any:
+        raise RuntimeError("no values here")
+
+
+class FailsToShow(int):
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+class Kind(enum.IntEnum):
+    FIFTH = 5
+
+
+@pytest.mark.parametrize("key", ["epoch", "num_splits", "samples_consumed_per_split", "filter", "digest"])
+@pytest.mark.parametrize(
+    "value",
+    [10**5000, [10**5000] * 4, torch.empty(3, device="meta"), Fails(), [Fails()], FailsToShow(-1), "x" * 10**6],
+    ids=["huge", "huge list", "meta", "fails", "list that fails", "repr fails", "long"],
+)
+def test_values_that_cannot_even_be_shown_are_malformed(key: str, value: Any) -> None:
+    with pytest.raises(MalformedStateError) as refused:
+        make().load_state_dict({**saved(), key: value})
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("version", [2, 0, -1, 2**63, -(2**70), 10**5000], ids=["2", "0", "-1", "2**63", "-2**70", "huge"])
+def test_other_schema_versions_are_refused_as_such(version: int) -> None:
+    with pytest.raises(SchemaVersionError, match="release that wrote it"):
+        make().load_state_dict({**saved(), "schema_version": version})
+
+
+def test_enumerations_become_plain_ints() -> None:
+    dataset = make()
+    dataset.load_state_dict(edited(saved(), epoch=Kind.FIFTH))
+    assert type(dataset.state_dict()["epoch"]) is int
+    assert dataset.epoch == 5
 
 
 def test_another_epoch_is_adopted_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -122,6 +122,22 @@ def test_an_error_of_one_rank_reaches_all(group: Group) -> None:
         members[0].gather_state_dict()
 
 
+def test_even_an_unexpected_error_of_one_rank_reaches_all(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = [member(rank) for rank in range(2)]
+
+    def fail() -> Any:
+        raise MemoryError("out of it")
+
+    monkeypatch.setattr(members[1], "state_dict", fail)
+    for one in members:
+        with pytest.raises(Collected):
+            group.size = 2
+            one.check_ranks()
+    for one in members:
+        with pytest.raises(RuntimeError, match="rank 1: MemoryError"):
+            one.check_ranks()
+
+
 def test_what_differs_is_named_with_values_and_ranks(group: Group) -> None:
     members = [member(0, 4), member(1, 4, rows=2), member(2, 4, epoch=3), member(3, 4, partial_cycle="exact")]
     group.call(members, "check_ranks")
@@ -177,6 +193,11 @@ def test_bad_arguments_are_refused_before_anything_is_sent(group: Group) -> None
         with pytest.raises(kind, match="skew"):
             member(0).gather_state_dict(skew=skew)
     assert group.sent == []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "get_world_size", lambda group: group.size())
+        for wrong in ("abc", 3):
+            with pytest.raises(ArgumentTypeError, match="process group"):
+                member(0).check_ranks(wrong)
     group.size = -1  # torch's answer to a process that is not in the group
     with pytest.raises(ArgumentValueError, match="group"):
         member(0).check_ranks("not a group of mine")

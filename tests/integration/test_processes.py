@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import itertools
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,11 +20,11 @@ from typing import Any
 import lancedb
 import pyarrow as pa
 import pytest
-from torch.utils.data import DataLoader
+from torch.utils.data import ChainDataset, DataLoader
 
 from model import workers as pool
 from streaming import StreamingDataLoader, StreamingDataset
-from streaming.errors import IteratorFailedError, PickleError, UnknownPlaceError, WorkerFailedError
+from streaming.errors import IteratorFailedError, PickleError, UnknownPlaceError, VersionError, WorkerFailedError
 from tests.integration import jobs
 from tests.support import numbered_table, settings
 
@@ -251,6 +253,30 @@ def test_what_cannot_travel_is_named(table: Any) -> None:
         iter(StreamingDataLoader(make(table, transform=lambda batch: batch.to_pylist()), num_workers=2))
 
 
+def test_a_wrapped_dataset_travels_too(table: Any) -> None:
+    """WRK-19 through torch's own wrapper; a dataset that only a collate_fn holds delivers nothing there."""
+    dataset, bystander = make(table), make(table)
+    wrapped = DataLoader(
+        ChainDataset([dataset]), batch_size=3, num_workers=1, collate_fn=jobs.HoldsDataset(bystander), multiprocessing_context="forkserver"
+    )
+    assert len(list(wrapped)) == ROWS // 3
+    with pytest.raises(UnknownPlaceError):
+        dataset.state_dict()
+    assert bystander.state_dict() == make(table).state_dict()
+
+
+def test_a_table_made_again_is_not_read_by_workers(tmp_path: Path) -> None:
+    """WRK-17: workers open the table by its place, where another one may lie by the next epoch."""
+    database = lancedb.connect(tmp_path)
+    dataset = make(database.create_table("t", pa.table({"id": range(ROWS)})), filter="id < 1000")
+    loader = StreamingDataLoader(dataset, batch_size=4, num_workers=1, collate_fn=jobs.with_process)
+    assert len(list(loader)) == ROWS // 4
+    database.drop_table("t")
+    database.create_table("t", pa.table({"id": range(5000, 5000 + ROWS)}))
+    with pytest.raises(VersionError, match="another table"):
+        next(iter(loader))
+
+
 def test_a_plain_dataloader_with_workers(table: Any) -> None:
     """WRK-19: documented order; the place is unknown until something makes it known."""
     ours = [
@@ -266,6 +292,9 @@ def test_a_plain_dataloader_with_workers(table: Any) -> None:
     dataset.set_epoch(0)
     assert dataset.state_dict() == before
     list(plain)
+    for travelled in (copy.copy(dataset), pickle.loads(pickle.dumps(dataset))):
+        with pytest.raises(UnknownPlaceError):
+            travelled.state_dict()
     dataset.load_state_dict(before)
     assert dataset.state_dict() == before
     list(plain)
