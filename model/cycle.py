@@ -75,15 +75,17 @@ def advance(cursor: Cursor, num_splits: int, world_size: int) -> Cursor:
 
 def owned_served(served: tuple[int, ...], num_splits: int, world_size: int, rank: int) -> int:
     """How many splits of ``served`` a rank owns."""
-    owned = owned_splits(num_splits, world_size, rank)
-    return len([split for split in served if split in owned])
+    return len([split for split in served if owner(num_splits, world_size, split) == rank])
 
 
 def remaining(cursor: Cursor, rows: int, num_splits: int, world_size: int, rank: int) -> int:
     """The rows that a rank has not yet received in the cursor's epoch (CYC-5)."""
-    cycles_left = split_length(rows, num_splits) - cursor.cycle
-    whole = splits_per_rank(num_splits, world_size) * cycles_left
-    return whole - owned_served(cursor.served, num_splits, world_size, rank)
+    return rows_left(rows, num_splits, world_size, cursor.cycle, owned_served(cursor.served, num_splits, world_size, rank))
+
+
+def rows_left(rows: int, num_splits: int, world_size: int, cycle: int, served: int) -> int:
+    """The rows left of an epoch on a rank that has received, in this cycle, the rows of that many splits of its own (CYC-5)."""
+    return splits_per_rank(num_splits, world_size) * (split_length(rows, num_splits) - cycle) - served
 
 
 def length(rows: int, num_splits: int, world_size: int) -> int:
@@ -98,10 +100,16 @@ def rank_row(order: Order, num_splits: int, world_size: int, rank: int, number: 
     return order.row(sequence_position(order.rows, num_splits, split, number // n))
 
 
+def step_numbers(rows: int, num_splits: int, world_size: int, batch_size: int, step: int) -> tuple[int, int]:
+    """The number of the first row of step t in a rank's sequence, and the number after its last (CYC-6)."""
+    end = length(rows, num_splits, world_size)
+    return min(step * batch_size, end), min((step + 1) * batch_size, end)
+
+
 def step_rows(order: Order, num_splits: int, world_size: int, rank: int, batch_size: int, step: int) -> tuple[int, ...]:  # noqa: PLR0917
     """The selected row numbers of step t of a rank in a fresh epoch; empty after the last step (CYC-6)."""
-    end = min((step + 1) * batch_size, length(order.rows, num_splits, world_size))
-    return tuple(rank_row(order, num_splits, world_size, rank, number) for number in range(step * batch_size, end))
+    first, end = step_numbers(order.rows, num_splits, world_size, batch_size, step)
+    return tuple(rank_row(order, num_splits, world_size, rank, number) for number in range(first, end))
 
 
 def due(order: Order, num_splits: int, world_size: int, batch_size: int, row: int) -> Due | None:

@@ -40,6 +40,7 @@ def refusal(table: Any = None, **arguments: Any) -> StreamingError:
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("value", NOT_INTEGERS, ids=repr)
 def test_what_is_no_integer(name: str, value: object) -> None:
+    """ARG-1, ARG-3, ARG-5, ARG-6, ARG-7, ARG-11, ARG-14."""
     if (name, value) == ("version", "1"):
         assert refusal(version=value).code == "data.version", "a str is the name of a tag"
         return
@@ -51,6 +52,7 @@ def test_what_is_no_integer(name: str, value: object) -> None:
 
 @pytest.mark.parametrize(("name", "low"), INTEGERS.items())
 def test_integers_out_of_range(name: str, low: int) -> None:
+    """ARG-1, ARG-3, ARG-5, ARG-6, ARG-7, ARG-11, ARG-14."""
     for value in (low - 1, -(2**64), 2**63, 2**64 - 1, 2**64, 10**30):
         error = refusal(**{name: value})
         assert (error.code, error.argument) == (VALUE, name)
@@ -104,11 +106,13 @@ def test_numpy_integers_are_stored_as_int(kind: type) -> None:
         ({"filter": "nothing > 3"}, "argument.filter", "filter"),
         ({"filter": "id + 3"}, "argument.filter", "filter"),
         ({"transform": "f"}, TYPE, "transform"),
+        ({"connection_factory": "f"}, TYPE, "connection_factory"),
         ({"partial_cycle": "skip"}, VALUE, "partial_cycle"),
         ({"partial_cycle": None}, TYPE, "partial_cycle"),
     ],
 )
 def test_other_bad_arguments(arguments: dict[str, Any], code: str, name: str) -> None:
+    """ARG-1, ARG-4, ARG-5, ARG-9, ARG-10, ARG-11, ARG-12, ARG-13, ARG-17."""
     error = refusal(**arguments)
     assert (error.code, error.argument) == (code, name)
     assert name in str(error)
@@ -117,6 +121,7 @@ def test_other_bad_arguments(arguments: dict[str, Any], code: str, name: str) ->
 
 @pytest.mark.parametrize("table", [pa.table({"id": [1]}), "t24", None, [{"id": 1}]], ids=["arrow", "name", "none", "list"])
 def test_what_is_no_table(table: object) -> None:
+    """ARG-2."""
     with pytest.raises(ArgumentTypeError, match="table must be a lancedb table") as refused:
         StreamingDataset(table, num_splits=1)
     assert refused.value.argument == "table"
@@ -137,12 +142,14 @@ def test_too_few_rows() -> None:
 
 
 def test_the_nearest_column_is_named() -> None:
+    """ARG-9."""
     table = connection().create_table("wide", [{"caption": "a", "image": 1, "label": 2}])
     with pytest.raises(UnknownColumnError, match="'lable'; the nearest one is 'label' of \\['caption', 'image', 'label'\\]"):
         StreamingDataset(table, columns=["image", "lable"])
 
 
 def test_unknown_versions_and_tags() -> None:
+    """ARG-8."""
     for version in (99, "no such tag"):
         with pytest.raises(VersionError, match="tag"):
             StreamingDataset(numbered_table(24), version=version, num_splits=4)
@@ -196,6 +203,7 @@ def test_the_process_group_goes_before_the_environment(monkeypatch: pytest.Monke
 
 
 def test_set_epoch_is_checked_like_epoch() -> None:
+    """ARG-15."""
     dataset = StreamingDataset(numbered_table(24))
     with pytest.raises(ArgumentTypeError):
         dataset.set_epoch(1.5)
@@ -205,6 +213,7 @@ def test_set_epoch_is_checked_like_epoch() -> None:
 
 
 def test_filters_must_be_predicates_that_select_the_same_rows_twice() -> None:
+    """ARG-10."""
     for predicate in (
         "id > 3 LIMIT 5",
         "id > 3 ORDER BY id",
@@ -221,6 +230,7 @@ def test_filters_must_be_predicates_that_select_the_same_rows_twice() -> None:
 
 
 def test_copies_stand_where_the_original_stood() -> None:
+    """DLV-9."""
     dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=1, filter="id > 2")
     iterator = iter(dataset)
     for _ in range(7):
@@ -231,3 +241,13 @@ def test_copies_stand_where_the_original_stood() -> None:
         assert ids(twin) == ids(copier(dataset))
         assert len(ids(copier(dataset))) == 20 - 7
     assert dataset.samples_remaining == 20 - 7
+
+
+@pytest.mark.parametrize(("arguments", "code"), [((0,), VALUE), ((1.5,), TYPE), ((True,), TYPE), ((2, -1), VALUE), ((2, "1"), TYPE)])
+def test_schedules_are_asked_for_with_checked_arguments(arguments: tuple[Any, ...], code: str) -> None:
+    """ARG-16."""
+    dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=1, epoch=3)
+    with pytest.raises(StreamingError) as refused:
+        dataset.schedule(*arguments)
+    assert refused.value.code == code
+    assert dataset.schedule(2).epoch == 3

@@ -152,7 +152,7 @@ def possible(state: str) -> list[str]:
 
 @pytest.mark.parametrize("state", STATES)
 def test_each_pair_of_calls_from_each_state(state: str) -> None:
-    """After any call any other: outcomes agree with the cell of the state that the first led to."""
+    """After any call any other: outcomes agree with the cell of the state that the first led to (LAW-12)."""
     pairs = 0
     for first in possible(state):
         for loaded in range(len(LOADED)) if first == "load_state_dict" else [0]:
@@ -176,7 +176,7 @@ def test_each_pair_of_calls_from_each_state(state: str) -> None:
 
 
 def test_what_iterators_say_after_their_end() -> None:
-    """CAL-3."""
+    """CAL-3 (TRM-7)."""
     dataset = StreamingDataset(numbered_table(ROWS), num_splits=2, shuffle_seed=1)
 
     def outcomes(iterator: Iterator[Any]) -> list[str]:

@@ -38,6 +38,7 @@ def saved(rows: int = 6, **arguments: Any) -> dict[str, Any]:
 
 
 def test_the_state_has_the_keys_of_the_schema_at_every_moment() -> None:
+    """CKP-1, CKP-3."""
     dataset = make(filter="id >= 0", shuffle_clump_size=2)
     moments = [dataset.state_dict()]
     for _ in dataset:

@@ -203,7 +203,7 @@ def test_an_iterator_that_was_overtaken_is_over() -> None:
 @pytest.mark.parametrize("batch_size", range(1, 5))
 @pytest.mark.parametrize("collected", range(4))
 def test_interrupted_between_two_rows_of_a_batch(rows: int, batch_size: int, collected: int) -> None:
-    """Ctrl-C in torch's own loop after so many rows of a batch, tails included: going on with the same iterator must not lose them."""
+    """Ctrl-C in torch's own loop after so many rows of a batch, tails included: the same iterator must not lose them (TRM-8)."""
     dataset = StreamingDataset(numbered_table(rows), num_splits=1, shuffle=False)
     for batches_before in range(rows // batch_size + 1):
         dataset.rewind()
@@ -525,7 +525,7 @@ def test_an_interrupt_while_the_reader_starts_leaves_no_thread(monkeypatch: pyte
 
 
 def test_windows_are_bounded_in_bytes_and_the_first_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DLV-10: never more rows than the budget of a window pays for, one row at least, the first at most 16."""
+    """DLV-10: never more rows than the budget of a window pays for, one row at least, the first at most 16 (ARG-14)."""
     sizes: list[tuple[int, int]] = []
     table = connection().create_table("bytes", pa.table({"id": range(3000), "x": [b"x" * 1000] * 3000}), mode="overwrite")
     for budget in (1, 5000, 100_000, 2**24):

@@ -146,7 +146,7 @@ class Calls(RuleBasedStateMachine):
 
     @rule(state=checkpoints, other=checkpoints, keys=st.sets(st.sampled_from((*PLACE, "digest", "world_size")), min_size=1))
     def load_a_mixture(self, state: Any, other: Any, keys: set[str]) -> None:
-        """What torch.distributed.checkpoint may keep of two ranks (MRG-5)."""
+        """What torch.distributed.checkpoint may keep of two ranks (MRG-5, LAW-11)."""
         self.twin.change("load_state_dict", {**state, **{key: other[key] for key in keys}})
 
     @rule(state=checkpoints, edit=st.sampled_from(EDITS), accept=st.sets(st.sampled_from((*ACCEPTABLE, "epoch"))))
@@ -188,7 +188,7 @@ TestCalls = Calls.TestCase
 @pytest.mark.parametrize("world_size", divisors(6))
 @pytest.mark.parametrize("received", [0, 1, 6, 14, 24])
 def test_every_edit_of_a_state(received: int, world_size: int, policy: str) -> None:
-    """Each edit alone, on each world size: the outcome is the model's, and a refusal changes nothing (CKP-6, RES-5)."""
+    """Each edit alone, on each world size: the outcome is the model's, and a refusal changes nothing (CKP-6, RES-5, LAW-8, LAW-10)."""
     saving = Twin(settings(24, num_splits=6))
     for _ in range(received):
         saving.pull()

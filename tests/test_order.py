@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -162,3 +163,18 @@ def test_shuffling_shuffles_and_storage_order_does_not() -> None:
     assert Order(1000, False, None, 3).position(positions).tolist() == list(range(1000))
     overlap = sum(a == b for a, b in zip(whole(1000, 1, 0), whole(1000, 1, 1), strict=True))
     assert overlap < 10
+
+
+@pytest.mark.parametrize("clump", [None, 5])
+def test_an_order_takes_no_memory_that_grows_with_the_rows(clump: int | None) -> None:
+    """ORD-10, for N near the largest: building it, and rows and positions at both ends."""
+    rows = 2**63 - 1
+    ends = np.array([0, 1, rows // 2, rows - 1], dtype=np.uint64)
+    tracemalloc.start()
+    try:
+        order = Order(rows, True, 7, 3, clump)
+        assert np.array_equal(order.position(order.row(ends)), ends)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000

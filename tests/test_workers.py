@@ -247,7 +247,7 @@ def test_a_plain_dataloaders_workers_do_not_begin_in_a_partial_cycle(in_worker: 
 
 
 def test_a_pass_of_several_workers_is_not_continued_by_others(in_worker: Any) -> None:
-    """WRK-11, and the remedy."""
+    """WRK-11, and the remedy (CAL-4)."""
     with pytest.MonkeyPatch.context() as patch:
         simulate(patch, in_turn)
         dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=1)

@@ -204,6 +204,7 @@ def test_a_collate_fn_that_holds_the_dataset_does_not_hide_the_place(table: Any)
 
 
 def test_another_table_under_the_same_name_is_noticed(tmp_path: Path, table: Any) -> None:
+    """ARG-17."""
     other = tmp_path / "other"
     lancedb.connect(other).create_table("t", pa.table({"id": range(100, 100 + ROWS + 1)}))
     dataset = make(table, connection_factory=jobs.Reopen(str(other)))
@@ -278,7 +279,7 @@ def test_a_table_made_again_is_not_read_by_workers(tmp_path: Path) -> None:
 
 
 def test_a_plain_dataloader_with_workers(table: Any) -> None:
-    """WRK-19: documented order; the place is unknown until something makes it known."""
+    """WRK-19: documented order; the place is unknown until something makes it known (CAL-5)."""
     ours = [
         row for batch, _ in StreamingDataLoader(make(table), batch_size=3, num_workers=2, collate_fn=jobs.with_process) for row in batch
     ]

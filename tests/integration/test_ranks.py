@@ -85,6 +85,7 @@ def test_states_are_equal_on_all_ranks_and_those_of_the_model(seen: list[dict[st
 
 @pytest.mark.parametrize("saved", [2, 4])
 def test_ranks_at_different_steps_are_seen_and_never_mixed_into_a_lie(seen: list[dict[str, Any]], saved: int) -> None:
+    """LAW-11."""
     what = f"save {saved}"
     assert of(seen, what, "torn") == [["merge.skew"]] * saved
     differing = ["samples_consumed_per_split", "partial_cycle_splits"] if saved == 2 else ["samples_consumed_per_split"]

@@ -24,7 +24,7 @@ WORLDS = list(worlds())
 
 
 def told(order: Order, splits: int, ranks: int, rank: int) -> list[int]:
-    """CYC-1 by the words: for every cycle, for every owned split, the row there. Splits are slices of the sequence (TRM-3)."""
+    """CYC-1 by the words: each cycle, each owned split, the row there. Splits are slices of the sequence (TRM-2, TRM-3, TRM-4)."""
     sequence = [order.row(position) for position in range(order.rows)]
     size = order.rows // splits
     slices = [sequence[start : start + size] for start in range(0, splits * size, size)]
@@ -46,7 +46,7 @@ def test_blocks_partition_the_splits(rows: int, splits: int, ranks: int) -> None
 
 @pytest.mark.parametrize(("rows", "splits", "ranks"), WORLDS)
 def test_cursor_walks_the_rank_sequence(rows: int, splits: int, ranks: int) -> None:
-    """CYC-1 to CYC-5, TRM-9: all ranks walk one common cursor, and what it serves is what the words say."""
+    """CYC-1 to CYC-5, TRM-9: all ranks walk one common cursor, and what it serves is what the words say (TRM-5)."""
     order = Order(rows, True, 3, 1)
     served: list[list[int]] = [[] for _ in range(ranks)]
     cursor = Cursor(0, 0, ())
@@ -75,7 +75,7 @@ def test_cursor_not_filled_from_the_left() -> None:
 
 @pytest.mark.parametrize(("rows", "splits", "ranks"), WORLDS)
 def test_steps_and_their_inverse(rows: int, splits: int, ranks: int) -> None:
-    """CYC-6, CYC-7: steps cut the rank sequence, and each row is due where it comes; rows of no split never are."""
+    """CYC-6, CYC-7: steps cut the rank sequence, and each row is due where it comes; rows of no split never are (TRM-6)."""
     order = Order(rows, True, 7, 0, 2)
     for batch in (1, 2, 3, 5):
         came: dict[int, tuple[int, int, int, int]] = {}
