@@ -78,8 +78,8 @@ def check_form(state: object) -> dict[str, Any]:
         raise ModelError("state.malformed", "not a mapping, or an empty one")
     # The version comes before everything else: another version may have other keys. A version that is no int is a matter of form.
     version = state.get("schema_version")
-    if is_int(version) and version != SCHEMA_VERSION:
-        raise ModelError("state.schema_version", f"{version}")
+    if isinstance(version, int) and not isinstance(version, bool) and version != SCHEMA_VERSION:
+        raise ModelError("state.schema_version")
     need(set(state) == set(KEYS), "other keys than CKP-1")
     check_types(state)
     check_ranges(state)

@@ -74,6 +74,20 @@ EDITS: list[dict[str, Any]] = [
     {"rank": 0},
 ]
 ACCEPTABLE = ("filter", "table_name", "table_version", "table_version_created_us", "selected_rows", "schema_fingerprint")
+# Well formed where the state is, but of other data or settings, or of another version.
+OTHER: list[dict[str, Any]] = [
+    {"shuffle": False, "shuffle_clump_size": None},
+    {"shuffle": True, "shuffle_seed": 123},
+    {"order_version": 2},
+    {"filter": "id > 3"},
+    {"table_name": "other", "table_version_created_us": 5},
+    {"table_version_created_us": 5},
+    {"table_version_created_us": None},
+    {"table_version": 7},
+    {"schema_fingerprint": "f" * 64},
+    {"selected_rows": 1000},
+    {"selected_rows": 1000, "samples_consumed_per_split": [99] * 6, "partial_cycle_splits": []},
+]
 PLACE = ("epoch", "samples_consumed_per_split", "partial_cycle_splits")
 
 
@@ -129,7 +143,17 @@ class Calls(RuleBasedStateMachine):
 
     @rule(state=checkpoints)
     def load(self, state: Any) -> None:
+        self.twin.close()
         self.twin.change("load_state_dict", state)
+
+    @rule(state=checkpoints)
+    def load_under_whatever_is_alive(self, state: Any) -> None:
+        self.twin.change("load_state_dict", state)
+
+    @rule(state=checkpoints, edit=st.sampled_from(OTHER))
+    def load_of_other_data(self, state: Any, edit: dict[str, Any]) -> None:
+        self.twin.close()
+        self.twin.change("load_state_dict", edited(state, **edit))
 
     @rule(state=checkpoints, edit=st.sampled_from(EDITS))
     def load_edited(self, state: Any, edit: dict[str, Any]) -> None:
@@ -149,8 +173,9 @@ class Calls(RuleBasedStateMachine):
         """What torch.distributed.checkpoint may keep of two ranks (MRG-5, LAW-11)."""
         self.twin.change("load_state_dict", {**state, **{key: other[key] for key in keys}})
 
-    @rule(state=checkpoints, edit=st.sampled_from(EDITS), accept=st.sets(st.sampled_from((*ACCEPTABLE, "epoch"))))
+    @rule(state=checkpoints, edit=st.sampled_from(OTHER), accept=st.sets(st.sampled_from((*ACCEPTABLE, "epoch"))))
     def load_accepting(self, state: Any, edit: dict[str, Any], accept: set[str]) -> None:
+        self.twin.close()
         self.twin.change("load_state_dict", edited(state, **edit), accept=accept)
 
     @rule(state=st.sampled_from([{}, [], None, 3, "state"]))
@@ -168,10 +193,14 @@ class Calls(RuleBasedStateMachine):
     @precondition(lambda self: len(self.originals) > 0)
     @rule(data=st.data(), first=checkpoints, skew=st.sampled_from(["refuse", "replay"]))
     def merge(self, data: st.DataObject, first: Any, skew: str) -> None:
-        others = data.draw(st.lists(st.sampled_from([state for state, _ in self.originals]), max_size=first["world_size"]))
-        states = [first, *others]
+        states = [first, *data.draw(st.lists(st.sampled_from([state for state, _ in self.originals]), max_size=6))]
         if data.draw(st.booleans()):
-            states = [edited(first, **{key: state[key] for key in PLACE}) for state in states]
+            # The ranks of one run, at places of their own.
+            world_size, length = data.draw(st.sampled_from(divisors(6))), first["selected_rows"] // 6
+            places = st.tuples(st.integers(0, 1), st.integers(0, length))
+            drawn = data.draw(st.lists(places, min_size=world_size, max_size=world_size))
+            run = edited(first, world_size=world_size, partial_cycle_splits=[])
+            states = [edited(run, epoch=epoch, samples_consumed_per_split=[cycle] * 6) for epoch, cycle in drawn]
         expected = outcome(lambda: model_checkpoint.merge(states, skew))
         assert outcome(lambda: merge_state_dicts(states, skew=skew)) == expected
 
