@@ -113,3 +113,10 @@ def test_global_steps_do_not_depend_on_the_world(splits: int) -> None:
             assert sum(len(step) for step in steps) == 5 * splits
             steps_of.append(steps)
         assert all(steps == steps_of[0] for steps in steps_of)
+
+
+def test_owners_are_exact_for_numbers_beyond_floating_point() -> None:
+    """ASG-3 near 2**60."""
+    splits = 2**60
+    assert owner(splits, 2, splits - 1) == 1
+    assert owner(splits, 2, splits // 2 - 1) == 0

@@ -116,3 +116,13 @@ def test_golden_check_notices_a_change(tmp_path: Path, capsys: pytest.CaptureFix
     path.write_text(path.read_text(encoding="utf-8").replace('"whole":[1,0]', '"whole":[0,1]', 1), encoding="utf-8")
     assert golden.main(["--check"], path) == 1
     assert "differs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_rows_and_positions_outside_the_order_are_nobodys(shuffle: bool) -> None:
+    """ORD-9: neither function takes what is not in [0, N)."""
+    order = Order(5, shuffle, 1, 0)
+    for call in (order.row, order.position):
+        for outside in (-1, 5):
+            with pytest.raises(AssertionError):
+                call(outside)

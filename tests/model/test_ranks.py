@@ -150,3 +150,17 @@ def test_compared_settings() -> None:
     assert named(compared_settings("replay", None, "splits"), loader, loader, loader) == ("ranks.mismatch", ("batch_size",))
     batches = [compared_settings("replay", 8, "batches", count) for count in range(4)]
     assert named(*batches) is None
+
+
+def test_one_rank_alone_agrees_with_itself() -> None:
+    """MRG-4 with R = 1, and one rank of two."""
+    alone = replace(SETTINGS, world_size=1, rank=0)
+    assert refusal(partial(ranks.check_ranks, [Contribution(0, state_of(alone))])) is None
+    two = replace(SETTINGS, world_size=2, rank=0)
+    assert refusal(partial(ranks.check_ranks, [Contribution(0, state_of(two))])) == ("merge.count", ())
+    assert compared_settings("replay", 1, "splits") == {
+        "partial_cycle": "replay",
+        "batch_size": 1,
+        "worker_sharding": "splits",
+        "num_workers": 1,
+    }

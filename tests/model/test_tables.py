@@ -32,6 +32,8 @@ def test_versions_of_a_table() -> None:
     assert first.fingerprint == second.fingerprint != third.fingerprint
     assert len({first.created_us, second.created_us, third.created_us}) == 3
     assert made.tables["x"].versions == (first,)
+    assert third.fingerprint == tables.fingerprint([("id", "int64", True), ("column1", "int64", True)])
+    assert set(tables.drop(tables.make(made, "y", 1), "x").tables) == {"y"}
 
     moved = tables.move(grown, "x", "y")
     assert (set(moved.tables), moved.tables["y"]) == ({"y"}, grown.tables["x"])

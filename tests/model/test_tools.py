@@ -181,3 +181,19 @@ def test_trace_refusals() -> None:
     assert code_of(lambda: tools.trace({**state, "epoch": 4}, 0)) == "state.malformed"
     assert code_of(lambda: tools.trace(sign({**state, "order_version": 2}), 0)) == "state.mismatch"
     assert code_of(lambda: tools.summary(sign({**state, "order_version": 2}))) is None
+    with pytest.raises(ModelError) as refused_order:
+        tools.trace(sign({**state, "order_version": 2}), 0)
+    assert refused_order.value.fields == ("order_version",)
+    assert tools.trace(state, 0, epoch=0)["epoch"] == 0
+
+
+def test_one_split_and_numbers_beyond_floating_point() -> None:
+    """TOL-3, TOL-5: with one split there is one count; places near 2**60 are exact."""
+    alone = state_of(Settings(rows=7, num_splits=1, shuffle=False), 0, 3, ())
+    assert (tools.summary(alone)["rows_received"], tools.trace(alone, 3)["status"], tools.trace(alone, 5, 2)["resumed_batch"]) == (
+        3,
+        "due",
+        1,
+    )
+    large = state_of(Settings(rows=2**60 + 1, num_splits=1, shuffle=False), 0, 1, ())
+    assert tools.trace(large, 2**60, 3)["resumed_batch"] == (2**60 - 1) // 3
