@@ -1,4 +1,4 @@
-"""What a loader must offer to be checked: seven methods, some more for further clauses. Rows are observed by their ids alone."""
+"""What a loader must offer to be checked: six methods, some more for further clauses. Rows are observed by their ids alone."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from model.conformance import machine, orders, resuming, running
+from model.conformance import orders, resuming, running
 from model.conformance.adapter import Adapter, Description, World
 from model.conformance.checks import CHECKS, SMALL, SMOKE, Bound, Check, Scenarios
 from model.conformance.clauses import CLAUSES
@@ -74,16 +74,17 @@ class Result:
 
     @property
     def stale(self) -> list[str]:
-        """Gaps that are none: their clauses do not fail."""
-        return [clause for clause in self.gaps if self.status(clause) != FAILED]
+        """Gaps that are none: their clauses were judged and do not fail, or are not applicable."""
+        return [clause for clause in self.gaps if self.status(clause) in (PASSED, NOT_IMPLEMENTED)]
 
     @property
     def exit_code(self) -> int:
-        """0: all passed or a known gap; 1: a clause failed, or a gap is stale; 2: nothing could be judged."""
+        """0: all passed or a known gap; 1: a clause failed, its search was cut short, or a gap is stale; 2: nothing could be judged."""
         if self.sane is not None:
             return 2
         unknown = [clause for clause in self.violations if clause not in self.gaps]
-        return 1 if unknown or self.stale else 0
+        cut_short = [clause for clause in self.truncated if self.status(clause) == UNCOVERED]
+        return 1 if unknown or cut_short or self.stale else 0
 
 
 def check_loader(
@@ -95,6 +96,7 @@ def check_loader(
     examples: int = 100,
     gaps: dict[str, str] | None = None,
     tell: Callable[[str], None] | None = None,
+    until: frozenset[str] = frozenset(),
 ) -> Result:
     """Judge a loader by every clause of `CLAUSES` that it can do.
 
@@ -114,6 +116,8 @@ def check_loader(
         Clauses that are known to fail, with the implementer's reasons.
     tell : callable, optional
         Gets a line of progress per check.
+    until : frozenset of str
+        Clauses of which the first violation ends the run; checks that judge them come first. What was not finished is UNCOVERED.
 
     Returns
     -------
@@ -133,7 +137,7 @@ def check_loader(
     unknown = sorted(set(result.gaps) - CLAUSES.keys())
     if unknown:
         raise ValueError(f"gaps name clauses that do not exist: {unknown}")
-    judge = Judge(adapter, result, began + seconds)
+    judge = Judge(adapter, result, began + seconds, until)
     wanted = list(layers)
     result.sane = judge.smoke()
     if result.sane is None:
@@ -153,6 +157,8 @@ def stress_check() -> Check:
 
     def scenarios(bound: Bound) -> Scenarios:
         del bound
+        from model.conformance import machine  # noqa: PLC0415  it needs Hypothesis, which the other layers do without
+
         return machine.stress(10)
 
     return Check("stress", ("CYC-1", "RES-3"), frozenset(), scenarios)
@@ -161,9 +167,9 @@ def stress_check() -> Check:
 class Judge:
     """One run on one adapter."""
 
-    def __init__(self, adapter: Adapter, result: Result, deadline: float) -> None:
+    def __init__(self, adapter: Adapter, result: Result, deadline: float, until: frozenset[str] = frozenset()) -> None:
         """Loaders with the order of spec/order.md are compared with it; of others the order is learned."""
-        self.adapter, self.result, self.deadline = adapter, result, deadline
+        self.adapter, self.result, self.deadline, self.until = adapter, result, deadline, until
         self.learned = None if "order" in result.description.capabilities else Learned(adapter)
 
     def run(self, steps: Sequence[Step], note: str = "", judged: Counter[str] | None = None) -> Violation | None:
@@ -195,7 +201,7 @@ class Judge:
         self._keep(orders.permutations(self.adapter, bound), "ORD-6")
         if "shuffle" in self.result.description.capabilities:
             self._keep(orders.seeds_and_epochs(self.adapter), "ORD-3")
-        for check in CHECKS:
+        for check in sorted(CHECKS, key=lambda one: self.until.isdisjoint(one.clauses)):
             self.scenarios(check, bound, tell)
 
     def scenarios(self, check: Check, bound: Bound, tell: Callable[[str], None]) -> None:
@@ -207,7 +213,7 @@ class Judge:
         for steps in check.scenarios(bound):
             if not needs(steps) <= can:
                 continue
-            if time.monotonic() > self.deadline or failures >= _ENOUGH_FAILURES:
+            if time.monotonic() > self.deadline or failures >= _ENOUGH_FAILURES or self._over():
                 if failures < _ENOUGH_FAILURES:
                     self.result.truncated |= set(check.clauses)
                 break
@@ -221,7 +227,9 @@ class Judge:
 
     def machine(self, examples: int, tell: Callable[[str], None]) -> None:
         """Histories drawn by Hypothesis; a clause that is known to fail does not stop it from finding the next."""
-        while time.monotonic() < self.deadline:
+        from model.conformance import machine  # noqa: PLC0415  it needs Hypothesis, which the other layers do without
+
+        while time.monotonic() < self.deadline and not self._over():
             known = frozenset(self.result.violations)
             found, done = machine.search(self.run, self.result.description.capabilities, known, examples)
             self.result.scenarios += done
@@ -232,13 +240,20 @@ class Judge:
 
     def shrink(self) -> None:
         """Make the violations small enough to be read."""
-        for clause, found in self.result.violations.items():
+        wanted = self.until & self.result.violations.keys() or self.result.violations.keys()
+        for clause, found in list(self.result.violations.items()):
+            if clause not in wanted:
+                continue
             stop = time.monotonic() + _SHRINKING_S
 
             def again(steps: Sequence[Step], stop: float = stop, note: str = found.note) -> Violation | None:
                 return self.run(steps, note) if time.monotonic() < stop and _begins_well(steps) else None
 
             self.result.violations[clause] = shrink(found, again)
+
+    def _over(self) -> bool:
+        """Whether what this run was to find is found."""
+        return not self.until.isdisjoint(self.result.violations)
 
     def _keep(self, found: Violation | None, clause: str) -> None:
         if found is None:

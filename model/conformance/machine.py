@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 
 from model.conformance.checks import divisors
 from model.conformance.scenario import Step, Violation, needs
@@ -25,61 +27,100 @@ class Found(Exception):
 
 
 @st.composite
+def worlds(draw: st.DrawFn, common: dict[str, Any], capabilities: frozenset[str]) -> Step:
+    """An open step of any rank of any world."""
+    world_size = draw(st.sampled_from(divisors(common["num_splits"])))
+    world: dict[str, Any] = {"world_size": world_size, "rank": draw(st.integers(0, world_size - 1)), "batch_size": draw(st.integers(1, 3))}
+    if "exact" in capabilities:
+        world["partial_cycle"] = draw(st.sampled_from(["replay", "exact"]))
+    if "invariant" in capabilities:
+        workers = draw(st.sampled_from([0, 0, 0, 2]))
+        world |= {"num_workers": workers, "worker_sharding": "batches"} if workers else {}
+    return {"open": "a", **common, **world}
+
+
+@st.composite
 def histories(draw: st.DrawFn, capabilities: frozenset[str]) -> list[Step]:
-    """Loaders of one table and order, one after the other on any rank of any world; each pulls, saves, loads, breaks, fails."""
+    """Loaders of one table and order, one after the other; each pulls, saves, loads, breaks, crashes."""
     splits = draw(st.sampled_from([1, 2, 4, 6]))
-    rows = draw(st.integers(splits, splits * 5 + 2))
-    common: dict[str, Any] = {"rows": rows, "num_splits": splits}
+    common: dict[str, Any] = {"rows": draw(st.integers(splits, splits * 5 + 2)), "num_splits": splits}
     if "shuffle" in capabilities and draw(st.booleans()):
         common |= {"shuffle": True, "shuffle_seed": draw(st.integers(0, 3))}
-    steps: list[Step] = []
-    saved = 0
-    verbs = ["pull", "pull", "pull", "save", "load", "drain", "open"]
+    verbs = ["pull", "pull", "pull", "save", "crash", "crash", "load", "drain", "open"]
     verbs += ["close"] * ("break" in capabilities) + ["set_epoch"] * ("epochs" in capabilities)
-    context = "CYC-1"
-    alive = False
-    for _ in range(draw(st.integers(1, 14))):
-        verb = "open" if not steps else draw(st.sampled_from(verbs))
+    steps: list[Step] = [draw(worlds(common, capabilities))]
+    history = _History("CYC-1")
+    # Short histories would be most of those drawn, and tell little; what is found is shrunk afterwards.
+    for _ in range(draw(st.integers(6, 14))):
+        verb = draw(st.sampled_from(verbs))
         if verb == "open":
-            world_size = draw(st.sampled_from(divisors(splits)))
-            world = {
-                **common,
-                "world_size": world_size,
-                "rank": draw(st.integers(0, world_size - 1)),
-                "batch_size": draw(st.integers(1, 3)),
-            }
-            if "exact" in capabilities:
-                world["partial_cycle"] = draw(st.sampled_from(["replay", "exact"]))
-            if "invariant" in capabilities:
-                workers = draw(st.sampled_from([0, 0, 0, 2]))
-                world |= {"num_workers": workers, "worker_sharding": "batches"} if workers else {}
-            steps.append({"open": "a", **world})
-            context, alive = "CYC-1", False
-        elif verb == "pull":
-            steps.append({"pull": "a", "batches": draw(st.integers(1, 3)), "clause": context})
-            alive = True
-        elif verb == "drain":
-            steps.append({"drain": "a", "clause": context})
-            context, alive = "EPO-2", False
-        elif verb == "save":
-            steps.append({"save": "a", "as": f"s{saved}"})
-            saved += 1
-        elif verb == "load" and saved:
-            steps.append({"load": "a", "state": f"s{draw(st.integers(0, saved - 1))}", "clause": "DLV-4" if alive else "RES-3"})
-            context = context if alive else "RES-3"
-        elif verb == "close":
-            steps.append({"close": "a"})
-            context, alive = "DLV-4" if context == "CYC-1" else context, False
+            steps.append(draw(worlds(common, capabilities)))
+            history.moved("CYC-1")
+        elif verb == "crash":
+            # The process is lost at some moment after a save; another world goes on.
+            if not history.saved or draw(st.booleans()):
+                steps.append(history.save())
+            steps += [draw(worlds(common, capabilities)), {"load": "a", "state": f"s{history.saved - 1}"}]
+            history.moved("RES-3")
+        elif verb == "load" and history.saved:
+            if history.alive and "close" in verbs and draw(st.booleans()):
+                # Most loads would be refused otherwise.
+                steps.append({"close": "a"})
+                history.alive = False
+            state = f"s{draw(st.integers(0, history.saved - 1))}"
+            steps.append({"load": "a", "state": state, "clause": "DLV-4" if history.alive else "RES-3"})
+            history.asked("RES-3")
         elif verb == "set_epoch":
-            steps.append({"set_epoch": "a", "epoch": draw(st.integers(0, 2)), "clause": "DLV-4" if alive else "EPO-4"})
-            context = context if alive else "EPO-4"
+            epoch = draw(st.integers(0, 2))
+            steps.append({"set_epoch": "a", "epoch": epoch, "clause": "DLV-4" if history.alive else "EPO-4"})
+            history.asked("EPO-4")
+        elif verb == "save":
+            steps.append(history.save())
+        elif verb != "load":
+            steps.append(history.rows(verb, draw(st.integers(1, 3))))
     assume(needs(steps) <= capabilities)
     return steps
+
+
+@dataclass
+class _History:
+    """What the newest loader of a history has done: what its next rows are about, whether a pass is under way, the states so far."""
+
+    context: str
+    alive: bool = False
+    saved: int = 0
+
+    def moved(self, context: str) -> None:
+        """No pass is under way, and the next rows are about this clause."""
+        self.context, self.alive = context, False
+
+    def asked(self, context: str) -> None:
+        """The same, where the call was not refused."""
+        if not self.alive:
+            self.context = context
+
+    def save(self) -> Step:
+        """One more state."""
+        self.saved += 1
+        return {"save": "a", "as": f"s{self.saved - 1}"}
+
+    def rows(self, verb: str, batches: int) -> Step:
+        """Pull, drain or close."""
+        about = self.context
+        if verb == "pull":
+            self.alive = True
+            return {"pull": "a", "batches": batches, "clause": about}
+        if verb == "drain":
+            self.moved("EPO-2")
+            return {"drain": "a", "clause": about}
+        self.moved("DLV-4" if about == "CYC-1" else about)
+        return {"close": "a"}
 
 
 def search(run: Run, capabilities: frozenset[str], known: frozenset[str], examples: int) -> tuple[Violation | None, int]:
     """Draw histories until one breaks a clause that is not known to be broken; returns the shrunk violation and the number drawn."""
     done = 0
+    newest: Violation | None = None
 
     @settings(
         max_examples=examples,
@@ -91,17 +132,21 @@ def search(run: Run, capabilities: frozenset[str], known: frozenset[str], exampl
     )
     @given(histories(capabilities))
     def attempt(steps: list[Step]) -> None:
-        nonlocal done
+        nonlocal done, newest
         done += 1
         violation = run(steps)
         if violation is not None:
             assume(violation.clause not in known)
+            newest = violation
             raise Found(violation)
 
     try:
         attempt()
     except Found as found:
         return found.violation, done
+    except Flaky:
+        # A loader that does not do the same twice cannot be shrunk; what it did the first time is violation enough.
+        return newest, done
     return None, done
 
 

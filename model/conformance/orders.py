@@ -19,10 +19,13 @@ def permutations(adapter: Adapter, bound: Bound) -> Violation | None:
     for (rows, splits), order in itertools.product(bound.sizes, bound.orders()):
         if order and "shuffle" not in adapter.describe().capabilities:
             continue
-        found = Learned(adapter).epoch(World(rows, splits, **order))
         count = rows // splits * splits
+        steps = ({"open": "a", "rows": rows, "num_splits": splits, **order}, {"drain": "a"})
+        try:
+            found = Learned(adapter).epoch(World(rows, splits, **order))
+        except Exception as error:
+            return Violation("ORD-6", f"{count} different ids out of 0..{rows - 1}", crash(error), steps)
         if len(found) != count or len(set(found)) != count or not set(found) <= set(range(rows)):
-            steps = ({"open": "a", "rows": rows, "num_splits": splits, **order}, {"drain": "a"})
             return Violation("ORD-6", f"{count} different ids out of 0..{rows - 1}", sorted(found), steps)
     return None
 
@@ -32,8 +35,11 @@ def seeds_and_epochs(adapter: Adapter) -> Violation | None:
     seen: dict[tuple[int, int], list[int]] = {}
     for seed, epoch in _PAIRS * 2:
         world = World(_ROWS, _SPLITS, shuffle=True, shuffle_seed=seed, epoch=epoch)
-        found = Learned(adapter).epoch(world)
         steps = ({"open": "a", **world.to_json()}, {"drain": "a"})
+        try:
+            found = Learned(adapter).epoch(world)
+        except Exception as error:
+            return Violation("ORD-3", "an order", crash(error), steps)
         if seen.setdefault((seed, epoch), found) != found:
             return Violation("ORD-3", seen[seed, epoch], found, steps, "the second time another order")
         for (other_seed, other_epoch), other in seen.items():
@@ -43,6 +49,11 @@ def seeds_and_epochs(adapter: Adapter) -> Violation | None:
     if unshuffled in seen.values():
         return Violation("ORD-3", "another order than without shuffle", unshuffled, ({"open": "a", "rows": _ROWS, "num_splits": _SPLITS},))
     return None
+
+
+def crash(error: Exception) -> dict[str, str]:
+    """What was observed where a loader raised although nothing was asked of it but an epoch; a refusal is no order either."""
+    return {"crashed": f"{type(error).__name__}: {error}"}
 
 
 @check("ORD-12", "ORD-8", needs=("order", "shuffle"))

@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from model import checkpoint
 from model.conformance.checks import Bound, Scenarios, check, divisors, opened, worlds
 from model.conformance.scenario import Step
+from model.cycle import Cursor
+from model.settings import Settings
 
 # ---- order and assignment
 
@@ -66,13 +69,14 @@ def resumes_on_every_world(bound: Bound) -> Scenarios:
 
 @check("RES-7", "DLV-1")
 def saved_again(bound: Bound) -> Scenarios:
-    """Loaded and saved without a row between, again and again; saved twice at one place; saved while rows are prepared ahead."""
+    """Loaded and saved without a row between, again and again; saved twice at one place; what comes later is not in it."""
     for common, world_size, batches in worlds(bound):
         for cut in range(batches):
             rank = world_size - 1
             steps: list[Step] = [opened("a", common, rank=rank), {"save": "a", "as": "s0"}]
             steps += [{"pull": "a"}] * cut
             steps += [{"save": "a", "as": "s1"}, {"save": "a", "as": "s1"}]
+            steps += [opened("b", common, rank=rank), {"load": "b", "state": "s1"}, {"drain": "b", "clause": "DLV-1"}]
             for hop in range(1, 4):
                 steps += [opened("b", common, rank=rank), {"load": "b", "state": f"s{hop}"}, {"save": "b", "as": f"s{hop + 1}"}]
             steps += [{"drain": "b", "clause": "RES-7"}]
@@ -120,7 +124,7 @@ def exact_resumes(bound: Bound) -> Scenarios:
 
 @check("IDN-6", "IDN-8", "RES-5")
 def other_settings(bound: Bound) -> Scenarios:
-    """A state of one world on another one: refused, and the refusing loader stands where it stood."""
+    """A state of one world on another one: refused, and the refusing loader stands where it stood, which is not the beginning."""
     for (rows, splits), order in itertools.product(bound.sizes, bound.orders()):
         common = {"rows": rows, "num_splits": splits, **order}
         others: list[tuple[str, dict[str, Any]]] = [("IDN-6", {"num_splits": splits - 1}), ("IDN-6", {"num_splits": splits // 2 or 1})]
@@ -129,10 +133,32 @@ def other_settings(bound: Bound) -> Scenarios:
         others += [("IDN-8", {"table": "u"}), ("IDN-8", {"table": "v", "rows": rows + splits})]
         for clause, other in others:
             if {**common, **other} != common and {**common, **other}["num_splits"] > 0:
+                world = {**common, **other}
+                cycle = world["num_splits"] if world["rows"] >= 2 * world["num_splits"] else 0
                 yield [
-                    opened("a", common), {"pull": "a"}, {"save": "a", "as": "s"},
-                    opened("b", {**common, **other}), {"load": "b", "state": "s", "clause": clause}, {"drain": "b", "clause": "RES-5"},
+                    # The state's place differs from that of the other loader in everything that a load could take from it.
+                    opened("a", common, epoch=2), {"pull": "a", "batches": splits + 1}, {"save": "a", "as": "s"},
+                    opened("b", world), {"pull": "b", "batches": cycle}, {"save": "b", "as": "own"},
+                    opened("b", world), {"load": "b", "state": "own"}, {"load": "b", "state": "s", "clause": clause},
+                    {"drain": "b", "clause": "RES-5"},
                 ]  # fmt: skip
+                yield [
+                    opened("a", common, epoch=2), {"save": "a", "as": "s"},
+                    opened("b", world), {"pull": "b", "batches": cycle}, {"save": "b", "as": "own"},
+                    opened("b", world), {"load": "b", "state": "own"}, {"load": "b", "state": "s", "clause": clause},
+                    {"drain": "b", "clause": "RES-5"},
+                ]  # fmt: skip
+
+
+@check("IDN-6", needs=("order", "shuffle"))
+def other_clumps(bound: Bound) -> Scenarios:
+    """A state of one clump size on another one, and on none."""
+    for (rows, splits), clump in itertools.product(bound.sizes, (None, 3)):
+        common = {"rows": rows, "num_splits": splits, "shuffle": True, "shuffle_clump_size": 2}
+        yield [
+            opened("a", common), {"pull": "a"}, {"save": "a", "as": "s"},
+            opened("b", {**common, "shuffle_clump_size": clump}), {"load": "b", "state": "s", "clause": "IDN-6"},
+        ]  # fmt: skip
 
 
 @check("CKP-6", "RES-5")
@@ -140,11 +166,23 @@ def garbage(bound: Bound) -> Scenarios:
     """What is no state."""
     del bound
     nonsense: Any
-    for nonsense in ({}, None, 3, [], "state", {"epoch": 1}, {"samples_consumed_per_split": [1, 1]}, [{}]):
+    for nonsense in ({}, None, 3, [], "state", {"epoch": 1}, {"samples_consumed_per_split": [1, 1]}, [{}], *_damaged()):
         yield [
             {"open": "a", "rows": 4, "num_splits": 2}, {"load": "a", "garbage": nonsense, "clause": "CKP-6"},
             {"drain": "a", "clause": "RES-5"},
         ]  # fmt: skip
+
+
+def _damaged() -> list[dict[str, Any]]:
+    """States of spec/checkpoint.md that nobody can have saved; to loaders with states of another form they are plain nonsense."""
+    settings = Settings(4, 2, shuffle=False, shuffle_seed=0)
+    right = checkpoint.save(settings.identity(), Cursor(0, 1, ()), 1)
+    wrong: list[dict[str, Any]] = [
+        {"samples_consumed_per_split": [1, 0]}, {"samples_consumed_per_split": [3, 3]}, {"partial_cycle_splits": [1, 0]},
+        {"partial_cycle_splits": [0, 1]}, {"world_size": 3}, {"epoch": -1}, {"schema_version": 2}, {"unknown": 1},
+    ]  # fmt: skip
+    # Signed, so that it is the value which is wrong; then the other way round.
+    return [*(checkpoint.sign({**right, **values}) for values in wrong), {**right, "samples_consumed_per_split": [0, 0]}]
 
 
 @check("IDN-7", "DLV-12", needs=("append",))
@@ -156,7 +194,9 @@ def growing_tables(bound: Bound) -> Scenarios:
             yield [
                 opened("a", common), {"pull": "a", "batches": cut}, {"append": common["table"], "rows": 2 * splits + 1},
                 {"save": "a", "as": "s"}, {"drain": "a", "clause": "DLV-12"},
-                opened("b", common), {"load": "b", "state": "s", "clause": "IDN-7"}, {"drain": "b", "clause": "IDN-7"},
+                opened("b", common), {"load": "b", "state": "s", "clause": "IDN-7"}, {"save": "b", "as": "t"},
+                {"drain": "b", "clause": "IDN-7"},
+                opened("c", common), {"load": "c", "state": "t", "clause": "IDN-7"}, {"drain": "c", "clause": "IDN-7"},
             ]  # fmt: skip
 
 
@@ -170,21 +210,33 @@ def merging(bound: Bound) -> Scenarios:
         for world_size in divisors(splits)[1:3]:
             common = {"rows": rows, "num_splits": splits, "world_size": world_size}
             total = rows // splits * (splits // world_size)
-            for slow, ahead in itertools.combinations_with_replacement(range(min(total, 5) + 1), 2):
+            names = [f"s{rank}" for rank in range(world_size)]
+            skew = [{"merge": names, "as": "m", "skew": "replay", "clause": "MRG-2"}]
+            places = itertools.combinations_with_replacement(range(min(total, 5) + 1), 2)
+            for (slow, ahead), first in itertools.product(places, sorted({0, world_size - 1})):
+                # One rank is ahead: the first one or the last one of the list.
                 steps: list[Step] = []
                 for rank in range(world_size):
-                    steps += [opened(f"r{rank}", common, rank=rank), {"pull": f"r{rank}", "batches": ahead if rank == 0 else slow}]
+                    steps += [opened(f"r{rank}", common, rank=rank), {"pull": f"r{rank}", "batches": ahead if rank == first else slow}]
                     steps.append({"save": f"r{rank}", "as": f"s{rank}"})
-                names = [f"s{rank}" for rank in range(world_size)]
                 # The loaders go on to the end of this pass only where it is not completed.
-                skewed = [{"merge": names, "as": "m", "clause": "MRG-2"}] if slow == ahead else [
-                    {"merge": names, "as": "x", "clause": "MRG-2"}, {"merge": names, "as": "m", "skew": "replay", "clause": "MRG-2"}
-                ]  # fmt: skip
-                steps += skewed
-                if slow < total:
-                    for rank in range(world_size):
-                        steps += [opened("b", common, rank=rank), {"load": "b", "state": "m"}, {"drain": "b", "clause": "MRG-2"}]
-                yield steps
+                refused: list[Step] = [{"merge": names, "as": "m" if slow == ahead else "x", "clause": "MRG-2"}]
+                steps += refused if slow == ahead else refused + skew
+                yield steps + (_resumed(common, "m") if slow < total else [])
+                if slow < ahead:
+                    # What was received of a cycle says nothing once ranks differ, not even to who would finish it.
+                    yield steps + _resumed({**common, "partial_cycle": "exact"}, "m")
+            for ahead in sorted({0, world_size - 1}):
+                # Epochs come before cycles: one rank is in the next epoch, where it has completed fewer.
+                steps = []
+                for rank in range(world_size):
+                    steps.append(opened(f"r{rank}", common, rank=rank))
+                    steps += [{"drain": f"r{rank}"}] if rank == ahead else []
+                    steps += [
+                        {"pull": f"r{rank}", "batches": 1 if rank == ahead else max(total - 1, 1)},
+                        {"save": f"r{rank}", "as": f"s{rank}"},
+                    ]
+                yield steps + skew + (_resumed(common, "m") if total > 1 else [])
             yield [
                 opened("a", common), {"save": "a", "as": "s"}, {"merge": ["s"] * (world_size + 1), "as": "m", "clause": "MRG-1"}
             ]  # fmt: skip
@@ -192,3 +244,13 @@ def merging(bound: Bound) -> Scenarios:
                 opened("a", common), {"save": "a", "as": "s"}, opened("b", {**common, "shuffle_seed": 9, "shuffle": bound.shuffle}),
                 {"save": "b", "as": "t"}, {"merge": ["s", "t", *["s"] * (world_size - 2)], "as": "m", "clause": "MRG-1"},
             ]  # fmt: skip
+
+
+def _resumed(common: dict[str, Any], state: str) -> list[Step]:
+    """All ranks of a world resume from a merged state."""
+    ranks = range(common["world_size"])
+    return [
+        step
+        for rank in ranks
+        for step in (opened("b", common, rank=rank), {"load": "b", "state": state, "clause": "MRG-2"}, {"drain": "b", "clause": "MRG-2"})
+    ]

@@ -43,11 +43,15 @@ def other_epochs(bound: Bound) -> Scenarios:
             ]  # fmt: skip
 
 
-@check("EPO-4", needs=("epochs", "break"))
+@check("EPO-4", "EPO-3", needs=("epochs", "break"))
 def asked_epochs(bound: Bound) -> Scenarios:
-    """set_epoch before, between, to the same and to other epochs."""
+    """set_epoch before, between, to the same and to other epochs; a load forgets it."""
     for common, world_size, batches in worlds(bound):
         begin = opened("a", common, rank=world_size - 1)
+        yield [
+            begin, {"drain": "a"}, {"save": "a", "as": "s"}, opened("b", common, rank=world_size - 1), {"set_epoch": "b", "epoch": 0},
+            {"load": "b", "state": "s"}, {"drain": "b", "clause": "EPO-3"},
+        ]  # fmt: skip
         for epoch in (0, 1):
             for cut in sorted({0, 1, batches}):
                 yield [
@@ -61,8 +65,13 @@ def asked_epochs(bound: Bound) -> Scenarios:
 
 @check("DLV-4", "DLV-1", needs=("break",))
 def breaks(bound: Bound) -> Scenarios:
-    """Left after every batch and continued."""
+    """Left after every batch and continued; a resumed pass too."""
     for common, world_size, batches in worlds(bound):
+        if batches > 1:
+            yield [
+                opened("a", common, rank=world_size - 1), {"save": "a", "as": "s"}, opened("b", common, rank=world_size - 1),
+                {"load": "b", "state": "s"}, {"pull": "b"}, {"close": "b"}, {"drain": "b", "clause": "DLV-4"},
+            ]  # fmt: skip
         for cut in range(batches + 1):
             yield [
                 opened("a", common, rank=world_size - 1), {"pull": "a", "batches": cut}, {"close": "a"}, {"save": "a", "as": "s"},
@@ -82,6 +91,17 @@ def loads_during_a_pass(bound: Bound) -> Scenarios:
             ]  # fmt: skip
             yield [
                 begin, {"save": "a", "as": "s"}, {"pull": "a"}, {"close": "a"}, {"load": "a", "state": "s", "clause": "DLV-4"},
+                {"drain": "a", "clause": "DLV-4"},
+            ]  # fmt: skip
+
+
+@check("DLV-4", needs=("break", "epochs"))
+def set_epoch_during_a_pass(bound: Bound) -> Scenarios:
+    """set_epoch under a live iterator is refused and changes nothing."""
+    for common, world_size, batches in worlds(bound):
+        for epoch in (0, 1) if batches > 1 else ():
+            yield [
+                opened("a", common, rank=world_size - 1), {"pull": "a"}, {"set_epoch": "a", "epoch": epoch, "clause": "DLV-4"},
                 {"drain": "a", "clause": "DLV-4"},
             ]  # fmt: skip
 
@@ -127,14 +147,14 @@ def workers_epochs(bound: Bound) -> Scenarios:
 
 @check("WRK-9", "WRK-6", needs=("workers",))
 def workers_states(bound: Bound) -> Scenarios:
-    """A state after every batch, refused or not; resumed without workers and with as many."""
+    """A state after every batch, refused or not; resumed without workers, with as many, and with one for each split."""
     for common, batches in sharded(bound):
         for cut in range(1, batches + 1):
             steps: list[Step] = [
                 opened("a", common), {"pull": "a", "batches": cut, "clause": "WRK-2"}, {"save": "a", "as": "s", "clause": "WRK-9"}
             ]  # fmt: skip
             if _at_boundary(common, cut, batches) and cut < batches:
-                for workers in (0, common["num_workers"]):
+                for workers in sorted({0, common["num_workers"], common["num_splits"] // common["world_size"]}):
                     steps += [opened("b", {**common, "num_workers": workers}), {"load": "b", "state": "s"}]
                     steps.append({"drain": "b", "clause": "WRK-6"})
             yield steps

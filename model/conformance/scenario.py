@@ -29,17 +29,22 @@ Step = dict[str, Any]
 # More batches than any pass of a scenario has: a loader that never ends is stopped here.
 MOST_BATCHES = 100_000
 
+# What a step of a vector expects to observe (spec/vectors/README.md); nothing here reads it.
+EXPECTING = ("expect", "valid", "code")
 # Keys of an open step that are no arguments.
-NOT_OF_WORLDS = ("open", "clause", "expect")
+NOT_OF_WORLDS = ("open", "clause", *EXPECTING)
 _SALTS = itertools.count()
 
-# The clause of a step that names none.
+# What a step observes where the transform raised.
+BROKEN = {"failed": "transform"}
+
+# The clause of a step that names none. A loader that does not open, or whose end fails, serves no rank of that world.
 USUAL_CLAUSE = {
-    "open": "ARG-1",
+    "open": "CYC-1",
     "pull": "CYC-1",
     "drain": "CYC-1",
     "close": "DLV-4",
-    "kill": "WRK-15",
+    "kill": "CYC-1",
     "save": "CKP-1",
     "load": "RES-3",
     "merge": "MRG-2",
@@ -94,7 +99,7 @@ class Side:
         except Refused as refused:
             return {"refused": refused.code}
         except Failed:
-            return {"failed": "the exception of the transform"}
+            return dict(BROKEN)
 
     def release(self) -> None:
         """Kill what was opened."""
@@ -117,7 +122,7 @@ class Side:
                 found.append(plain(self.adapter.pull(self.handles[name])))
             except (Refused, Failed) as error:
                 # The batches before a failure have been delivered, and are observed.
-                found.append({"refused": error.code} if isinstance(error, Refused) else {"failed": "the exception of the transform"})
+                found.append({"refused": error.code} if isinstance(error, Refused) else dict(BROKEN))
         return found
 
     def _drain(self, name: str, _: Step) -> Any:
@@ -163,12 +168,18 @@ def plain(batch: Sequence[int] | None) -> list[int] | None:
 
 
 def run(
-    steps: Sequence[Step], subject: Adapter, reference: Adapter, note: str = "", judged: Counter[str] | None = None
+    steps: Sequence[Step],
+    subject: Adapter,
+    reference: Adapter,
+    note: str = "",
+    judged: Counter[str] | None = None,
+    *,
+    watch: Callable[[int, Any, Any], None] | None = None,
 ) -> Violation | None:
     """Do a scenario on both; returns the first difference.
 
     An exception that is neither `Refused` nor `Failed` is a crash of the loader, and a difference too. `judged` counts, by clause, the
-    steps in which both agreed.
+    steps in which both agreed; `watch` is told the number of each step and what both observed.
     """
     salt = f"-{next(_SALTS)}" if any("append" in step for step in steps) else ""
     ours, theirs = Side(reference, salt), Side(subject, salt)
@@ -180,6 +191,8 @@ def run(
                 actual = theirs.do(step)
             except Exception as error:
                 actual = {"crashed": f"{type(error).__name__}: {error}"}
+            if watch is not None:
+                watch(number, expected, actual)
             clause = step.get("clause", USUAL_CLAUSE[next(iter(step))])
             if not agree(expected, actual, codes):
                 return Violation(clause, expected, actual, tuple(steps[: number + 1]), note)
