@@ -39,7 +39,7 @@ class Bound:
 
 
 SMOKE: Final = Bound(((4, 2),), (1, 2), (2,))
-SMALL: Final = Bound(((2, 2), (4, 2), (5, 2), (6, 3), (8, 4), (9, 4)), (1, 2, 3), (2,))
+SMALL: Final = Bound(((2, 2), (4, 2), (5, 2), (7, 2), (6, 3), (8, 4), (9, 4)), (1, 2, 3), (2,))
 LARGE: Final = Bound((*SMALL.sizes, (13, 6), (24, 12)), (1, 2, 3, 5), (2, 3, 4))
 
 
@@ -89,6 +89,13 @@ def worlds(bound: Bound) -> Iterator[tuple[dict[str, Any], int, int]]:
         for world_size, batch_size in itertools.product(divisors(splits), bound.batch_sizes):
             common = {"rows": rows, "num_splits": splits, "world_size": world_size, "batch_size": batch_size, **order}
             yield common, world_size, -(-(splits // world_size) * (rows // splits) // batch_size)
+
+
+def mid_cycle(common: dict[str, Any], batches: int) -> bool:
+    """Whether a rank has begun and not finished a cycle after so many batches, without workers that own splits."""
+    splits: int = common["num_splits"] // common.get("world_size", 1)
+    rows: int = min(batches * common.get("batch_size", 1), splits * (common["rows"] // common["num_splits"]))
+    return rows % splits != 0
 
 
 def opened(name: str, common: dict[str, Any], **others: Any) -> Step:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from xml.etree import ElementTree as Xml
 
 from model.conformance.adapter import World
-from model.conformance.clauses import CLAUSES, DOCUMENTED, OURS
+from model.conformance.clauses import CLAUSES, DOCUMENTED, EXPECTED, OURS
 from model.conformance.engine import FAILED, NOT_IMPLEMENTED, PASSED, UNCOVERED, Result
 from model.conformance.scenario import EXPECTING, USUAL_CLAUSE, Step, Violation
 
@@ -20,7 +20,11 @@ from model.conformance.scenario import EXPECTING, USUAL_CLAUSE, Step, Violation
 FINE: Final = ("passed", "known gap", "skipped")
 BAD: Final = ("failed", "stale gap", "cut short")
 
-_HEADINGS: Final = {DOCUMENTED: "The contract that LanceDB documents", OURS: "Where this specification goes further"}
+_HEADINGS: Final = {
+    DOCUMENTED: "What LanceDB documents",
+    EXPECTED: "What it does not say, and whoever resumes a run counts on",
+    OURS: "Where this specification goes further",
+}
 # One screen: characters of an observation, steps of a scenario, characters of a command.
 _WIDE, _MOST_STEPS, _COMMAND = 400, 14, 1500
 

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from model import checkpoint
-from model.conformance.checks import Bound, Scenarios, check, divisors, opened, worlds
+from model.conformance.checks import Bound, Scenarios, check, divisors, mid_cycle, opened, worlds
 from model.conformance.scenario import Step
 from model.cycle import Cursor
 from model.settings import Settings
@@ -46,9 +46,32 @@ def impossible_worlds(bound: Bound) -> Scenarios:
 # ---- resuming
 
 
+@check("LAW-4", "CKP-1", "MRG-2")
+def boundary_resumes(bound: Bound) -> Scenarios:
+    """Cut at every cycle boundary: each rank resumes its own state; another world a merged one, or that of a single rank."""
+    for common, world_size, batches in worlds(bound):
+        for cut in range(batches):
+            if mid_cycle(common, cut):
+                continue
+            ranks = range(world_size)
+            saving: list[Step] = []
+            for rank in ranks:
+                saving += [
+                    opened(f"a{rank}", common, rank=rank),
+                    {"pull": f"a{rank}", "batches": cut},
+                    {"save": f"a{rank}", "as": f"s{rank}"},
+                ]
+                saving.append({"kill": f"a{rank}"})
+            yield saving + _resumed(common, [f"s{rank}" for rank in ranks], "LAW-4")
+            merged: list[Step] = [] if world_size == 1 else [{"merge": [f"s{rank}" for rank in ranks], "as": "s0", "clause": "MRG-2"}]
+            for other in divisors(common["num_splits"]):
+                if other != world_size:
+                    yield saving + merged + _resumed({**common, "world_size": other}, ["s0"] * other, "LAW-4")
+
+
 @check("RES-3", "CKP-2", "CKP-1")
 def resumes_on_every_world(bound: Bound) -> Scenarios:
-    """Cut after every batch; the state of any rank resumes every rank of every world size (rank 0's, and the last one's)."""
+    """Cut after every batch; the state of one rank, the first or the last, resumes every rank of every world size."""
     for common, world_size, batches in worlds(bound):
         for cut in range(batches + 1):
             for saver in sorted({0, world_size - 1}):
@@ -57,17 +80,14 @@ def resumes_on_every_world(bound: Bound) -> Scenarios:
                     if cut:
                         steps.append({"pull": "a", "batches": cut})
                     steps += [{"save": "a", "as": "s"}, {"kill": "a"}]
-                    for rank in range(other):
-                        name = f"b{rank}"
-                        steps += [opened(name, {**common, "world_size": other}, rank=rank), {"load": name, "state": "s"}]
-                        clause = "RES-3" if saver == 0 else "CKP-2"
-                        # What the state of a completed epoch goes on with is for EPO-3 to say.
-                        if cut < batches:
-                            steps.append({"drain": name, "clause": clause})
+                    # What the state of a completed epoch goes on with is for EPO-3 to say.
+                    if cut < batches:
+                        clause = "RES-3" if mid_cycle(common, cut) else "CKP-2"
+                        steps += _resumed({**common, "world_size": other}, ["s"] * other, clause)
                     yield steps
 
 
-@check("RES-7", "DLV-1")
+@check("RES-7", "DLV-1", "RES-3")
 def saved_again(bound: Bound) -> Scenarios:
     """Loaded and saved without a row between, again and again; saved twice at one place; what comes later is not in it."""
     for common, world_size, batches in worlds(bound):
@@ -76,15 +96,16 @@ def saved_again(bound: Bound) -> Scenarios:
             steps: list[Step] = [opened("a", common, rank=rank), {"save": "a", "as": "s0"}]
             steps += [{"pull": "a"}] * cut
             steps += [{"save": "a", "as": "s1"}, {"save": "a", "as": "s1"}]
-            steps += [opened("b", common, rank=rank), {"load": "b", "state": "s1"}, {"drain": "b", "clause": "DLV-1"}]
+            mid = mid_cycle(common, cut)
+            steps += [opened("b", common, rank=rank), {"load": "b", "state": "s1"}, {"drain": "b", "clause": "RES-3" if mid else "DLV-1"}]
             for hop in range(1, 4):
                 steps += [opened("b", common, rank=rank), {"load": "b", "state": f"s{hop}"}, {"save": "b", "as": f"s{hop + 1}"}]
-            steps += [{"drain": "b", "clause": "RES-7"}]
+            steps += [{"drain": "b", "clause": "RES-3" if mid else "RES-7"}]
             steps += [opened("c", common, rank=rank), {"load": "c", "state": "s0"}, {"drain": "c", "clause": "DLV-1"}]
             yield steps
 
 
-@check("RES-3")
+@check("CKP-2")
 def many_interruptions(bound: Bound) -> Scenarios:
     """An epoch in which every batch is followed by a crash, on one world size after the other."""
     for common, _, batches in worlds(bound):
@@ -98,7 +119,7 @@ def many_interruptions(bound: Bound) -> Scenarios:
             steps.append(opened("a", world, rank=world_size - 1))
             if hop:
                 steps.append({"load": "a", "state": "s"})
-            steps += [{"pull": "a", "clause": "RES-3"}, {"save": "a", "as": "s"}, {"kill": "a"}]
+            steps += [{"pull": "a", "clause": "CKP-2"}, {"save": "a", "as": "s"}, {"kill": "a"}]
         yield steps
 
 
@@ -166,15 +187,35 @@ def garbage(bound: Bound) -> Scenarios:
     """What is no state."""
     del bound
     nonsense: Any
-    for nonsense in ({}, None, 3, [], "state", {"epoch": 1}, {"samples_consumed_per_split": [1, 1]}, [{}], *_damaged()):
+    for nonsense in (
+        {},
+        None,
+        3,
+        [],
+        "state",
+        {"epoch": 1},
+        {"samples_consumed_per_split": [1, 1]},
+        [{}],
+    ):
         yield [
             {"open": "a", "rows": 4, "num_splits": 2}, {"load": "a", "garbage": nonsense, "clause": "CKP-6"},
             {"drain": "a", "clause": "RES-5"},
         ]  # fmt: skip
 
 
+@check("CKP-6", "RES-5", needs=("codes",))
+def damaged_states(bound: Bound) -> Scenarios:
+    """States of this specification with something wrong. Who has its codes has its states; to others these may look well formed."""
+    del bound
+    for damaged in _damaged():
+        yield [
+            {"open": "a", "rows": 4, "num_splits": 2}, {"load": "a", "garbage": damaged, "clause": "CKP-6"},
+            {"drain": "a", "clause": "RES-5"},
+        ]  # fmt: skip
+
+
 def _damaged() -> list[dict[str, Any]]:
-    """States of spec/checkpoint.md that nobody can have saved; to loaders with states of another form they are plain nonsense."""
+    """States of spec/checkpoint.md that nobody can have saved."""
     settings = Settings(4, 2, shuffle=False, shuffle_seed=0)
     right = checkpoint.save(settings.identity(), Cursor(0, 1, ()), 1)
     wrong: list[dict[str, Any]] = [
@@ -203,7 +244,7 @@ def growing_tables(bound: Bound) -> Scenarios:
 # ---- merging
 
 
-@check("MRG-1", "MRG-2", needs=("merge",))
+@check("MRG-1", "MRG-2", "RES-3", needs=("merge",))
 def merging(bound: Bound) -> Scenarios:
     """Sets of states, one per rank: whole ones, torn ones, wrong ones."""
     for rows, splits in bound.sizes:
@@ -222,10 +263,13 @@ def merging(bound: Bound) -> Scenarios:
                 # The loaders go on to the end of this pass only where it is not completed.
                 refused: list[Step] = [{"merge": names, "as": "m" if slow == ahead else "x", "clause": "MRG-2"}]
                 steps += refused if slow == ahead else refused + skew
-                yield steps + (_resumed(common, "m") if slow < total else [])
+                merged = ["m"] * world_size
+                # Ranks at one step in mid-cycle: what a resume makes of that is not for merging to say.
+                clause = "RES-3" if slow == ahead and mid_cycle(common, slow) else "MRG-2"
+                yield steps + (_resumed(common, merged, clause) if slow < total else [])
                 if slow < ahead:
                     # What was received of a cycle says nothing once ranks differ, not even to who would finish it.
-                    yield steps + _resumed({**common, "partial_cycle": "exact"}, "m")
+                    yield steps + _resumed({**common, "partial_cycle": "exact"}, merged, "MRG-2")
             for ahead in sorted({0, world_size - 1}):
                 # Epochs come before cycles: one rank is in the next epoch, where it has completed fewer.
                 steps = []
@@ -236,7 +280,7 @@ def merging(bound: Bound) -> Scenarios:
                         {"pull": f"r{rank}", "batches": 1 if rank == ahead else max(total - 1, 1)},
                         {"save": f"r{rank}", "as": f"s{rank}"},
                     ]
-                yield steps + skew + (_resumed(common, "m") if total > 1 else [])
+                yield steps + skew + (_resumed(common, ["m"] * world_size, "MRG-2") if total > 1 else [])
             yield [
                 opened("a", common), {"save": "a", "as": "s"}, {"merge": ["s"] * (world_size + 1), "as": "m", "clause": "MRG-1"}
             ]  # fmt: skip
@@ -246,11 +290,10 @@ def merging(bound: Bound) -> Scenarios:
             ]  # fmt: skip
 
 
-def _resumed(common: dict[str, Any], state: str) -> list[Step]:
-    """All ranks of a world resume from a merged state."""
-    ranks = range(common["world_size"])
-    return [
-        step
-        for rank in ranks
-        for step in (opened("b", common, rank=rank), {"load": "b", "state": state, "clause": "MRG-2"}, {"drain": "b", "clause": "MRG-2"})
-    ]
+def _resumed(common: dict[str, Any], states: list[str], clause: str) -> list[Step]:
+    """All ranks of a world resume, each from its state."""
+    steps: list[Step] = []
+    for rank, state in enumerate(states):
+        name = f"b{rank}"
+        steps += [opened(name, common, rank=rank), {"load": name, "state": state, "clause": clause}, {"drain": name, "clause": clause}]
+    return steps

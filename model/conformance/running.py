@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from model.conformance.checks import Bound, Scenarios, check, divisors, opened, worlds
+from model.conformance.checks import Bound, Scenarios, check, divisors, mid_cycle, opened, worlds
 from model.conformance.scenario import Step
 
 # ---- epochs
@@ -31,7 +31,7 @@ def completed_epochs(bound: Bound) -> Scenarios:
             ]  # fmt: skip
 
 
-@check("RES-6")
+@check("RES-6", "RES-3")
 def other_epochs(bound: Bound) -> Scenarios:
     """The epoch is part of the place: a state of epoch 2 on a loader of epoch 0."""
     for common, world_size, batches in worlds(bound):
@@ -39,7 +39,8 @@ def other_epochs(bound: Bound) -> Scenarios:
         for cut in range(min(batches, 3)):
             yield [
                 opened("a", common, rank=rank, epoch=2), {"pull": "a", "batches": cut}, {"save": "a", "as": "s"},
-                opened("b", common, rank=rank), {"load": "b", "state": "s"}, {"drain": "b", "clause": "RES-6"},
+                opened("b", common, rank=rank), {"load": "b", "state": "s"},
+                {"drain": "b", "clause": "RES-3" if mid_cycle(common, cut) else "RES-6"},
             ]  # fmt: skip
 
 
@@ -109,7 +110,7 @@ def set_epoch_during_a_pass(bound: Bound) -> Scenarios:
 # ---- failures
 
 
-@check("DLV-5", "DLV-6", needs=("faults", "break"))
+@check("DLV-5", "DLV-6", "RES-3", needs=("faults", "break"))
 def bad_rows(bound: Bound) -> Scenarios:
     """Every row in turn is bad: what comes before it arrives, nothing after it; then a state, and the rest once the row is mended."""
     for (rows, splits), batch_size in itertools.product(bound.sizes, bound.batch_sizes):
@@ -117,9 +118,13 @@ def bad_rows(bound: Bound) -> Scenarios:
         for row in range(rows // splits * splits):
             begin: list[Step] = [opened("a", common), {"fault": "a", "row": row}]
             yield [*begin, {"drain": "a", "clause": "DLV-5"}, {"pull": "a", "clause": "DLV-5"}]
+            # Split s = row // L serves it in cycle row % L; the batches before its own have been received.
+            place = row % (rows // splits) * splits + row // (rows // splits)
+            resumed = "RES-3" if mid_cycle(common, place // batch_size) else "DLV-6"
             yield [
-                *begin, {"drain": "a", "clause": "DLV-5"}, {"close": "a"}, {"save": "a", "as": "s"}, {"fault": "a", "row": None},
-                {"drain": "a", "clause": "DLV-6"}, opened("b", common), {"load": "b", "state": "s"}, {"drain": "b", "clause": "DLV-6"},
+                *begin, {"drain": "a", "clause": "DLV-5"}, {"close": "a"}, {"save": "a", "as": "s", "clause": "DLV-6"},
+                {"fault": "a", "row": None}, {"drain": "a", "clause": "DLV-6"},
+                opened("b", common), {"load": "b", "state": "s", "clause": "DLV-6"}, {"drain": "b", "clause": resumed},
             ]  # fmt: skip
 
 

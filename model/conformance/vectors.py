@@ -31,6 +31,7 @@ FILES: Final = {
     "CYC": "order",
     "CKP": "resume",
     "RES": "resume",
+    "LAW": "resume",
     "IDN": "identity",
     "MRG": "merge",
     "EPO": "epochs",

@@ -25,7 +25,7 @@ class LosesThePartialCycle(Foreign):
             move(handle, cycle=handle.pool.loader.cursor.cycle + 1)
 
 
-@wrong("RES-3")
+@wrong("RES-3", "LAW-4")
 class ReplaysOneCycleTooMany(Foreign):
     """Goes back by one completed cycle at every resume."""
 

@@ -234,8 +234,8 @@ def test_a_stale_gap_is_an_error():
 
 
 def test_a_gap_that_names_no_clause_is_refused():
-    with pytest.raises(ValueError, match="XYZ-1"):
-        check_loader(ListLoader, layers=["smoke"], gaps={"XYZ-1": "a slip"})
+    with pytest.raises(ValueError, match="NONSENSE"):
+        check_loader(ListLoader, layers=["smoke"], gaps={"NONSENSE": "a slip"})
 
 
 def test_every_check_names_clauses_that_exist():
@@ -245,7 +245,7 @@ def test_every_check_names_clauses_that_exist():
 
 def test_a_step_never_names_an_unknown_clause(monkeypatch):
     def slip(_: Bound) -> Any:
-        yield [{"open": "a", "rows": 4, "num_splits": 2}, {"load": "a", "garbage": 1, "clause": "XYZ-1"}, {"drain": "a"}]
+        yield [{"open": "a", "rows": 4, "num_splits": 2}, {"load": "a", "garbage": 1, "clause": "NONSENSE"}, {"drain": "a"}]
 
     class Takes(ListLoader):
         def resume(self, handle: Any, state: Any) -> None:
@@ -253,7 +253,7 @@ def test_a_step_never_names_an_unknown_clause(monkeypatch):
                 super().resume(handle, state)
 
     monkeypatch.setattr(engine, "CHECKS", [Check("slip", ("CYC-1",), frozenset(), slip)])
-    with pytest.raises(ValueError, match="XYZ-1"):
+    with pytest.raises(ValueError, match="NONSENSE"):
         check_loader(Takes, layers=["small"], bound=SMOKE)
 
 

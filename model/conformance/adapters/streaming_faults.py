@@ -85,7 +85,7 @@ def length_without_the_tail() -> AbstractContextManager[None]:
 # ---- places
 
 
-@_fault("RES-3")
+@_fault("RES-3", "CKP-2", "LAW-4")
 def cursor_lags_by_a_row() -> AbstractContextManager[None]:
     """The cursor of whole cycles is one row behind: a completed cycle comes again."""
     right = RankSequence.cursor
