@@ -274,3 +274,21 @@ def test_merge_names_what_differs() -> None:
     unknown = edited(state_of(), table_version_created_us=None)
     assert merge_code([state_of(), unknown]) == "state.mismatch"
     assert checkpoint.merge([unknown, unknown]) == unknown
+
+
+def test_states_of_a_single_split() -> None:
+    """MRG-2, IDN-11 with S = 1: there is one count, and that is the place."""
+    alone = Settings(rows=7, num_splits=1, shuffle=False)
+    states = [checkpoint.save(alone.identity(), Cursor(epoch, 2, ()), 1) for epoch in (1, 1)]
+    assert checkpoint.merge(states[:1]) == states[0]
+    assert checkpoint.place(states[1]) == (1, 2)
+    shorter = Settings(rows=5, num_splits=1, shuffle=False)
+    moved = loader.load(loader.open_loader(shorter), states[0], ["selected_rows"])
+    assert moved.cursor == Cursor(1, 2, ())
+    assert code_of(states[0], shorter) == "state.mismatch"
+
+
+@pytest.mark.parametrize("letter", ["X", "g", "A", " "])
+def test_fingerprints_are_lower_case_hexadecimal(letter: str) -> None:
+    """CKP-6."""
+    assert code_of(sign({**state_of(), "schema_fingerprint": letter * 64})) == "state.malformed"

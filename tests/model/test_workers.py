@@ -540,3 +540,16 @@ def test_ranks_at_one_step_save_equal_states() -> None:
             if pools[0].place is None:
                 assert workers.save(pools[0]) == workers.save(pools[1])
         assert [workers.remaining(pool) for pool in pools] == [0, 0]
+
+
+def test_a_pool_begins_in_its_epoch_and_ends_with_its_iterator() -> None:
+    """EPO-1, WRK-15."""
+    pool = workers.open_pool(plain(8, 4), 3)
+    assert workers.save(pool)["epoch"] == 3
+    begun = workers.start(pool, 2, "splits", 1)
+    assert begun.running is not None
+    killed = workers.kill(begun)
+    assert killed.running is None
+    assert code_of(partial(workers.deliver, killed)) == "iterator.failed"
+    promised = workers.promised_batches(3, 2, 4, 3, 2**60)
+    assert (promised, type(promised)) == (5, int)
