@@ -193,7 +193,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--layers", default=",".join(LAYERS), help="some of %(default)s; smoke is always done")
     command.add_argument("--bound", choices=BOUNDS, default="small", help="of the exhaustive layer (default: small)")
     command.add_argument("--seconds", type=_positive(float), default=600.0, help="begin no scenario after that (default: 600)")
-    command.add_argument("--examples", type=_positive(int), default=100, help="histories that the machine draws (default: 100)")
+    command.add_argument("--examples", type=_positive(int), default=300, help="histories that the machine draws (default: 300)")
     command.add_argument("--gaps", metavar="FILE", help="known gaps, JSON or TOML: clause to reason")
     command.add_argument("--quiet", action="store_true", help="no progress on stderr")
 

@@ -161,12 +161,13 @@ def stress(count: int, seed: int = 0) -> Iterator[list[Step]]:
         received = 0
         for hop in range(8):
             world_size = draw.choice(divisors(splits))
+            # Every batch ends a cycle: one rank's state serves all.
             batch_size = splits // world_size
             steps.append({"open": "a", **common, "world_size": world_size, "rank": draw.randrange(world_size), "batch_size": batch_size})
             if hop:
                 steps.append({"load": "a", "state": "s"})
             cycles = draw.randrange(rows // splits - received) if received < rows // splits - 1 else 0
             received += cycles
-            steps += [{"pull": "a", "batches": cycles, "clause": "RES-3" if hop else "CYC-1"}, {"save": "a", "as": "s"}]
-        steps.append({"drain": "a", "clause": "RES-3"})
+            steps += [{"pull": "a", "batches": cycles, "clause": "CKP-2" if hop else "CYC-1"}, {"save": "a", "as": "s"}]
+        steps.append({"drain": "a", "clause": "CKP-2"})
         yield steps

@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--conformance-layers", metavar="LAYERS", default=None, help="some of smoke,small,machine,stress")
     group.addoption("--conformance-bound", choices=["smoke", "small", "large"], default="small", help="of the exhaustive layer")
     group.addoption("--conformance-seconds", type=float, default=600.0, help="begin no scenario after that")
-    group.addoption("--conformance-examples", type=int, default=100, help="histories that the machine draws")
+    group.addoption("--conformance-examples", type=int, default=300, help="histories that the machine draws")
     group.addoption("--conformance-gaps", metavar="FILE", help="known gaps, JSON or TOML: clause to reason")
 
 

@@ -108,11 +108,12 @@ def saved_again(bound: Bound) -> Scenarios:
 @check("CKP-2")
 def many_interruptions(bound: Bound) -> Scenarios:
     """An epoch in which every batch is followed by a crash, on one world size after the other."""
-    for common, _, batches in worlds(bound):
+    for common, _, _ in worlds(bound):
         sizes = itertools.cycle(divisors(common["num_splits"]))
         splits = common["num_splits"]
         steps: list[Step] = []
-        for hop in range(min(batches, 6)):
+        # A cycle each: no hop goes beyond the epoch.
+        for hop in range(min(common["rows"] // splits, 6)):
             world_size = next(sizes)
             # Batches that end with a cycle, so that replays do not stand in the way of getting on.
             world = {**common, "world_size": world_size, "batch_size": splits // world_size}

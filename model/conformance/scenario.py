@@ -193,16 +193,16 @@ def run(
     salt = f"-{next(_SALTS)}" if any("append" in step for step in steps) else ""
     ours, theirs = Side(reference, salt), Side(subject, salt)
     codes = "codes" in subject.describe().capabilities
-    ended: set[str] = set()
+    about: dict[str, str] = {}
     try:
         for number, step in enumerate(steps):
             verb = next(iter(step))
             expected = ours.do(step)
             theirs.most = len(expected) + _BEYOND_THE_END if verb == "drain" else MOST_BATCHES
             clause = step.get("clause", USUAL_CLAUSE[verb])
-            if verb in ("pull", "drain") and step[verb] in ended and clause in _OF_ONE_PASS:
-                clause = "EPO-2"
-            _note_ends(ended, verb, step, expected)
+            if verb in ("pull", "drain"):
+                clause = _about(about.get(step[verb]), clause)
+            _note(about, verb, step, expected)
             try:
                 actual = theirs.do(step)
             except Exception as error:
@@ -218,12 +218,21 @@ def run(
     return None
 
 
-def _note_ends(ended: set[str], verb: str, step: Step, expected: Any) -> None:
-    """Keep the names of the loaders that have seen the end of a pass since they were opened or moved."""
+def _about(since: str | None, clause: str) -> str:
+    """What rows are about, given what their loader has done since it was opened: a step cannot know whether a pass had ended before it."""
+    if since == "EPO-2" and clause in _OF_ONE_PASS:
+        return since
+    return "RES-3" if since == "RES-3" and clause in ("CYC-1", "DLV-4") else clause
+
+
+def _note(about: dict[str, str], verb: str, step: Step, expected: Any) -> None:
+    """Keep what the next rows of a loader are about: of a pass after a whole one EPO-2, after a load RES-3."""
     if verb in ("pull", "drain") and expected[-1:] == [None]:
-        ended.add(step[verb])
-    elif verb in ("open", "load", "set_epoch") and expected is None:
-        ended.discard(step[verb])
+        about[step[verb]] = "EPO-2"
+    elif verb == "load" and expected is None:
+        about[step[verb]] = "RES-3"
+    elif verb in ("open", "set_epoch") and expected is None:
+        about.pop(step[verb], None)
 
 
 def needs(steps: Sequence[Step]) -> frozenset[str]:

@@ -35,7 +35,7 @@ class ReplaysOneCycleTooMany(Foreign):
         move(handle, cycle=max(handle.pool.loader.cursor.cycle - 1, 0))
 
 
-@wrong("RES-3")
+@wrong("RES-3", "CKP-2")
 class KeepsCyclesInThreeBits(ListLoader):
     """Counts cycles modulo 8, which only longer splits than those of the exhaustive layer show."""
 
@@ -114,7 +114,7 @@ class SavesARankDependentState(ListLoader):
         return {**state, "cycles": state["cycles"] + more}
 
 
-@wrong("RES-3")
+@wrong("RES-3", "CKP-2")
 class ForgetsTheBatchSizeOfTheState(ListLoader):
     """Keeps batches in the state, and reads them with the batch size that resumes."""
 

@@ -21,8 +21,8 @@ JUDGED = "0.40.0"
 pytestmark = pytest.mark.skipif(lancedb.__version__ != JUDGED, reason=f"the verdict is on lancedb {JUDGED}, this is {lancedb.__version__}")
 
 GAPS = Path(__file__).parents[2] / "spec" / "gaps-lancedb.json"
-# Batches of three rows over two splits end between two cycles, and one of them can die there; workers cost seconds.
-QUICK = Bound(((4, 2),), (3,), ())
+# Batches of three rows over two splits end within cycles, and one of them can die there; four cycles leave some after two interruptions.
+QUICK = Bound(((8, 2),), (3,), ())
 ROWS, SPLITS = 12, 4
 
 
