@@ -98,6 +98,8 @@ def main(arguments: list[str] | None = None) -> int:
         sizes = [(rows, splits) for splits in range(1, given.splits + 1) for rows in range(splits, given.rows + 1)]
     states, transitions, seconds, counts = 0, 0, 0.0, dict[str, int]()
     for rows, splits in sizes:
+        if not 1 <= splits <= rows:
+            parser.error(f"--splits must lie in [1, {rows}], the number of rows, got {splits}")
         result = explore(Bound(rows, splits, given.crashes, given.epochs, given.ranks, given.seed), progress=True)
         states, transitions, seconds = states + result.states, transitions + result.transitions, seconds + result.seconds
         counts = {name: counts.get(name, 0) + count for name, count in result.counts.items()}

@@ -28,6 +28,12 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2]}.."
 
 
+def brief(error: Exception) -> str:
+    """What the engine says, without the places in its sources and not too much of it."""
+    words = re.split(r",? ?(?:/\S*)?\.rs:\d+", str(error))[0].split(", /")[0]
+    return shown(" ".join(words.split()))[1:-1]
+
+
 def integer(name: str, value: object, low: int, high: int = MAX_INT64) -> int:
     """Return a Python or NumPy integer as int, in ``[low, high]``; bool is never an integer (ARG-1)."""
     legal = f"an int in [{low}, {high}]" if high != MAX_INT64 else f"an int >= {low} and < 2**63"

@@ -191,6 +191,8 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
     def schedule(self, batch_size: int, epoch: int | None = None) -> Schedule:
         """Return the schedule of a whole fresh epoch of all ranks, for this dataset's rows and settings (CYC-6, CYC-7).
 
+        Its steps are those without workers, or with ``worker_sharding="batches"``.
+
         Parameters
         ----------
         batch_size : int

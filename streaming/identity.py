@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
 from streaming.arguments import shown
@@ -16,6 +17,8 @@ DATA: Final = ("table_name", "table_version", "table_version_created_us", "selec
 FIELDS: Final = SETTINGS + DATA
 # Settings can always be built as the state says; data cannot.
 ACCEPTABLE: Final = ("filter", *DATA)
+# The last year that a calendar knows; a state may say any number.
+_LAST_MOMENT: Final = 250_000_000_000_000_000
 
 
 @dataclass(frozen=True)
@@ -104,12 +107,22 @@ def _remedy(name: str) -> str:
         return "build the dataset with the state's values"
     if name == "table_version":
         return "open the recorded version, or leave `version` out"
+    if name == "selected_rows":
+        return "open the table and version that the run read, and select the same rows"
     return "open the table that the run read; a difference that is known to be harmless can be passed in `accept`"
 
 
 def details(names: Iterable[str], saved: Identity, own: Identity, whose: str = "dataset") -> str:
     """Both values of each field, for a message."""
-    return ", ".join(f"{name}: state {shown(getattr(saved, name))}, {whose} {shown(getattr(own, name))}" for name in names)
+    return "; ".join(f"{name}: state {_said(name, saved)}, {whose} {_said(name, own)}" for name in names)
+
+
+def _said(name: str, identity: Identity) -> str:
+    value = getattr(identity, name)
+    if name != "table_version_created_us" or value is None:
+        return shown(value)
+    moment = datetime.fromtimestamp(0, timezone.utc) + timedelta(microseconds=min(value, _LAST_MOMENT))
+    return f"{value} ({moment:%Y-%m-%d %H:%M:%S.%f} UTC)"
 
 
 def _unequal(names: Iterable[str], one: Any, other: Any) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from streaming.arguments import integer, known_columns
+from streaming.arguments import brief, integer, known_columns
 from streaming.errors import ArgumentTypeError, FilterError, ReadError, VersionError
 from streaming.moment import Moment
 from streaming.order import Positions
@@ -203,7 +203,7 @@ def _pin(table: Any, version: int | str | None, branch: str | None = None) -> An
     except (RuntimeError, ValueError) as error:
         raise VersionError(
             f"version {version!r} of table {table.name!r} cannot be opened: there is no such version or tag, or it was cleaned up. "
-            f"Keep versions in use by a tag (table.tags.create). The engine says: {error}"
+            f"Keep versions in use by a tag (table.tags.create). The engine says: {brief(error)}."
         ) from error
 
 

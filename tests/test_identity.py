@@ -412,7 +412,7 @@ def test_what_is_accepted_is_a_warning_with_both_values(table: Any, said: pytest
     dataset.load_state_dict(state, accept={"table_version", "selected_rows"})
     (record,) = said.records
     assert record.levelname == "WARNING"
-    assert f"table_version: state 1, dataset {table.version}, selected_rows: state 12, dataset 24" in record.getMessage()
+    assert f"table_version: state 1, dataset {table.version}; selected_rows: state 12, dataset 24" in record.getMessage()
     assert dataset.samples_remaining == 24 - 6
     assert dataset.state_dict() == edited(make(table).state_dict(), samples_consumed_per_split=[2, 2, 2])
     assert rows != ids(dataset)[:6]

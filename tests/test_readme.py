@@ -10,12 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from streaming import StreamingDataLoader
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
 def test_the_example_runs(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    example, loop = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    compile(loop, "README.md", "exec")
+    for name in re.findall(r"loader\.(\w+)\(", loop):
+        assert callable(getattr(StreamingDataLoader, name))
     assert len(example.strip().splitlines()) <= 20
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     (tmp_path / "train.py").write_text(example)

@@ -773,3 +773,16 @@ def test_the_model_says_the_same(tmp_path_factory: pytest.TempPathFactory, drawn
 def test_numpy_keys_are_shown() -> None:
     assert terminal.plain(np.int64(3)) == "3"
     assert terminal.plain("a\nb") == "a\\nb"
+
+
+def test_states_in_lists_are_found_by_position(tmp_path: Path) -> None:
+    """TOL-1: positions are keys too."""
+    path, own = tmp_path / "file.json", state()
+    for content, keys in (
+        ({"trainer": {"loops": [{"data": own}]}}, [None, "trainer.loops.0.data"]),
+        ([{"data": own}], [None, "0.data"]),
+        ({"loops": [1, own]}, ["loops.1"]),
+    ):
+        path.write_text(json.dumps(content))
+        for key in keys:
+            assert asked("inspect", path, *([] if key is None else ["--key", key]))["state"] == own

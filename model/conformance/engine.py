@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ UNCOVERED: Final = "UNCOVERED"
 
 # Modules that register checks when they are imported.
 CHECKING: Final = (orders, resuming, running)
+# What the smoke layer calls.
+SMOKED: Final = ("open", "pull", "save", "resume", "kill")
 LAYERS: Final = ("smoke", "small", "machine", "stress")
 _SHRINKING_S: Final = 20.0
 
@@ -191,7 +194,9 @@ class Judge:
             self.adapter.resume(handle, state)
             self.adapter.kill(handle)
         except Exception as error:
-            return f"open, pull, save, resume or kill does not work: {type(error).__name__}: {error}"
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            calls = [frame.name for frame in traceback.extract_tb(error.__traceback__) if frame.name in SMOKED]
+            return f"{calls[0] if calls else 'pull'} does not work: {type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
         self._keep(orders.permutations(self.adapter, SMOKE), "ORD-6")
         return None
 

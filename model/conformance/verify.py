@@ -207,7 +207,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         listed = plan(world)
         workers.open_pool(settings_of(world))
     except (TableProblem, ModelError, Refused) as error:
-        print(f"could not run: {error}", file=sys.stderr)
+        # A refusal of the loader has the loader's own words behind its code.
+        cause = error.__cause__ if isinstance(error, Refused) else None
+        words = "" if cause is None else f": {' '.join(str(cause).split())[:400]}"
+        print(f"could not run: {error}{words}", file=sys.stderr)
         return 2
     sizes = given.resume_world_size or [world.world_size]
     wrong = [size for size in sizes if size < 1 or world.num_splits % size]
@@ -245,7 +248,8 @@ def report(world: World, listed: Sequence[Checkpoint], found: Interruptions) -> 
         lines.append(f"    ...  one period has {period(world)} steps")
     best = [one.step for one in listed if one.legal and one.replayed == 0]
     if best:
-        lines.append(f"Nothing is replayed where the step is a multiple of {best[0]}.")
+        every = f"where the step is a multiple of {best[0]}" if best[0] > 1 else "at any step"
+        lines.append(f"Nothing is replayed {every}.")
     lines.append("")
     if found.violation is not None:
         lines += [

@@ -146,9 +146,9 @@ def _first_line(error: Exception) -> str:
 
 def _only(content: Any, path: Path) -> tuple[str | None, Any]:
     """The file's own content if that is a state or a list, else the only state in it."""
-    if isinstance(content, (list, tuple)) or _looks_like_states(content):
+    found = [] if _looks_like_states(content) else list(_states(content))
+    if _looks_like_states(content) or (isinstance(content, (list, tuple)) and not found):
         return None, content
-    found = list(_states(content))
     if len(found) == 1:
         return found[0]
     if found:
@@ -185,10 +185,10 @@ def _states(content: Any) -> Iterator[tuple[str, Any]]:
     while pending:
         prefix, value = pending.pop()
         # A pickle can hold itself.
-        if not isinstance(value, Mapping) or id(value) in seen:
+        if id(value) in seen:
             continue
         seen.add(id(value))
-        for name, item in value.items():
+        for name, item in _items(value):
             if _looks_like_states(item):
                 yield f"{prefix}{name}", item
             else:
@@ -197,12 +197,18 @@ def _states(content: Any) -> Iterator[tuple[str, Any]]:
 
 def _under(value: Any, key: str) -> Iterator[Any]:
     """What lies under a key; a dot in it parts two keys, or belongs to one."""
+    for name, item in _items(value):
+        if str(name) == key:
+            yield item
+        elif key.startswith(f"{name}."):
+            yield from _under(item, key[len(str(name)) + 1 :])
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    """What lies in a mapping by key, in a list by position (TOL-1)."""
     if isinstance(value, Mapping):
-        for name, item in value.items():
-            if str(name) == key:
-                yield item
-            elif key.startswith(f"{name}."):
-                yield from _under(item, key[len(str(name)) + 1 :])
+        return value.items()
+    return enumerate(value) if isinstance(value, (list, tuple)) else ()
 
 
 def _keys(value: Any) -> str:

@@ -114,7 +114,7 @@ def _answer(saved: Saved, found: dict[str, Any], batch_size: int, world_size: in
     place = (
         f"Its place there is cycle {found['cycle']} of {length} and split {found['split']} of {own.num_splits}: on {world_size} "
         f"{'rank' if world_size == 1 else 'ranks'} with batch size {batch_size}, that is rank {found['rank']}, step {found['step']}, "
-        f"index {found['index']} in the batch (all counted from 0)."
+        f'index {found["index"]} in the batch (all counted from 0; steps without workers, or with worker_sharding="batches").'
     )
     batch = f"batch {found['resumed_batch']} of the resumed pass"
     resume = {
