@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import lancedb
 import pyarrow as pa
 import pytest
@@ -132,3 +133,21 @@ def test_hand_worked_scenario(scenario: dict[str, Any], tmp_path: Path) -> None:
         assert refused.value.code == step["code"], step
         if "fields" in step:
             assert list(refused.value.fields) == step["fields"], step
+
+
+def test_the_scenarios_have_the_form_that_their_schema_says() -> None:
+    """spec/vectors/hand.schema.json, which must also refuse what has another form."""
+    schema = json.loads((HAND.parent / "hand.schema.json").read_text())
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.check_schema(schema)
+    for path in sorted(HAND.glob("*.json")):
+        validator.validate(json.loads(path.read_text()))
+    right = SCENARIOS[0]
+    for step in (
+        {"pull": "a"},
+        {"open": "a", "rows": 3},
+        {"load": "a", "state": "s", "valid": False},
+        {"fly": "a"},
+        {"end": "a", "close": "a"},
+    ):
+        assert not validator.is_valid([{**right, "steps": [step]}]), step
