@@ -36,6 +36,7 @@ def run_step(bench: Bench, step: Step) -> None:
         "rewind": step_rewind,
         "merge": step_merge,
         "gather": step_gather,
+        "check_ranks": step_check_ranks,
         "make": step_make,
         "append": step_append,
         "add_column": step_add_column,
@@ -176,6 +177,11 @@ def step_gather(bench: Bench, step: Step) -> None:
     """``{"gather": [[rank, s], ...], "as": m, "skew": ..., "checks": {...}}``."""
     sent = [Contribution(rank, bench.states[name]) for rank, name in step["gather"]]
     keep(bench, step, ranks.gather(sent, step.get("skew", "refuse")))
+
+
+def step_check_ranks(bench: Bench, step: Step) -> None:
+    """``{"check_ranks": [[rank, s, {...}], ...]}``: with the settings that are compared beside the state."""
+    ranks.check_ranks([Contribution(rank, bench.states[name], settings=settings) for rank, name, settings in step["check_ranks"]])
 
 
 # --- tables -------------------------------------------------------------------------------------------------------------------------

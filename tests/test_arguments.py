@@ -220,6 +220,8 @@ def test_filters_must_be_predicates_that_select_the_same_rows_twice() -> None:
         "id > 3; DROP TABLE t24",
         "id > 3 -- x",
         "id > 3)",
+        "(id > 3",
+        "id > 3) OR (id < 1",
         "random() > 0.5",
         "id > 3 AND NOW() > x",
         "CURRENT_DATE > x",
@@ -227,6 +229,7 @@ def test_filters_must_be_predicates_that_select_the_same_rows_twice() -> None:
         assert refusal(filter=predicate).code == "argument.filter", predicate
     table = connection().create_table("named", [{"now": "random()", "id": i} for i in range(8)])
     assert len(StreamingDataset(table, num_splits=1, filter="`now` = 'random()' AND id > 3")) == 4
+    assert len(StreamingDataset(numbered_table(24), num_splits=1, filter="(id > 3) AND ((id < 9) OR (id < 1))")) == 5
 
 
 def test_copies_stand_where_the_original_stood() -> None:

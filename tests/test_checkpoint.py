@@ -214,8 +214,9 @@ def test_another_epoch_is_adopted_with_one_log_line(caplog: pytest.LogCaptureFix
 def test_exact_is_refused_with_the_remedy() -> None:
     state = saved(9, num_splits=4)
     dataset = make(num_splits=4, world_size=2, rank=0, partial_cycle="exact")
-    with pytest.raises(PartialCycleError, match='partial_cycle="replay"'):
+    with pytest.raises(PartialCycleError, match='partial_cycle="replay"') as refused:
         dataset.load_state_dict(state)
+    assert str(refused.value).endswith("or one of the world sizes [1]")
 
 
 def test_merging_copies() -> None:

@@ -104,6 +104,14 @@ class Runner:
             patch.setattr(ranks, "_exchange", lambda mine, group: sorted(sent, key=lambda one: one.rank))
             self.keep(ranks.gather(sent[0], None, skew), to, checks)
 
+    def check_ranks(self, sent: list[Any]) -> None:
+        all_of_them = [
+            Contribution(rank, self.states[name]["world_size"], self.states[name], None, settings) for rank, name, settings in sent
+        ]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ranks, "_exchange", lambda mine, group: sorted(all_of_them, key=lambda one: one.rank))
+            ranks.check(all_of_them[0], None)
+
     def keep(self, state: dict[str, Any], to: dict[str, str], checks: dict[str, Any] | None) -> None:
         assert {key: state[key] for key in checks or {}} == (checks or {})
         self.states[to["as"]] = state
