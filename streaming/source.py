@@ -42,7 +42,9 @@ class Source:
         Schema fingerprint (IDN-5).
     """
 
-    def __init__(self, handle: Any, factory: ConnectionFactory | None, columns: Sequence[str], offsets: Positions | None) -> None:
+    def __init__(
+        self, handle: Any, moment: Moment, factory: ConnectionFactory | None, columns: Sequence[str], offsets: Positions | None
+    ) -> None:
         self._handle, self._factory = handle, factory
         self._recipe: Recipe | None = None
         self._columns = [*columns, _KEY]
@@ -53,7 +55,7 @@ class Source:
         self.branch: str = handle.current_branch() or "main"
         self.rows = int(handle.count_rows()) if offsets is None else len(offsets)
         self.fingerprint = fingerprint(handle.schema)
-        self._moment: Moment | None = Moment(handle)
+        self._moment: Moment | None = moment
         self._created_us: int | None = None
         self._warned = self._verified = False
 
@@ -76,11 +78,12 @@ class Source:
             The version, a column or the predicate does not fit the table.
         """
         handle = _pin(table, version, branch)
+        moment = Moment(handle)  # before the scan, which may take long
         existing = handle.schema.names
         if columns is not None:
             known_columns("columns", columns, existing)
         offsets = None if predicate is None else _select(handle, predicate)
-        return cls(handle, factory, existing if columns is None else columns, offsets)
+        return cls(handle, moment, factory, existing if columns is None else columns, offsets)
 
     def at(self, version: int, columns: Sequence[str] | None, predicate: str | None) -> Source:
         """Pin another version of the same table and branch (IDN-7).

@@ -43,6 +43,21 @@ class LearnedSettings(Settings):
         return LearnedOrder(own.rows, own.shuffle, own.seed, own.epoch, own.clump, tuple(self.learn(self.rows, epoch)))
 
 
+def settings_of(world: World, **data: Any) -> LearnedSettings:
+    """The model's settings of a world; `data` is what they say of the table besides."""
+    return LearnedSettings(
+        rows=world.rows,
+        num_splits=world.num_splits,
+        world_size=world.world_size,
+        rank=world.rank,
+        shuffle=world.shuffle,
+        shuffle_seed=world.shuffle_seed,
+        shuffle_clump_size=world.shuffle_clump_size,
+        partial_cycle=world.partial_cycle,
+        **data,
+    )
+
+
 @dataclass
 class Handle:
     """One loader of the model: its world, its state, the row that fails, the table it was opened on."""
@@ -85,15 +100,8 @@ class Reference(Adapter):
             return learned(replace(world, rows=rows), epoch)
 
         def build() -> Pool:
-            settings = LearnedSettings(
-                rows=pinned.rows,
-                num_splits=world.num_splits,
-                world_size=world.world_size,
-                rank=world.rank,
-                shuffle=world.shuffle,
-                shuffle_seed=world.shuffle_seed,
-                shuffle_clump_size=world.shuffle_clump_size,
-                partial_cycle=world.partial_cycle,
+            settings = settings_of(
+                replace(world, rows=pinned.rows),
                 table_name=world.table,
                 table_version=pinned.number,
                 table_version_created_us=pinned.created_us,

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from model import workers
 from model.conformance.adapter import Refused, World
-from model.conformance.reference import Reference
+from model.conformance.reference import Reference, settings_of
 from model.conformance.scenario import Side, Step, Violation, run
 from model.errors import ModelError
-from model.settings import Settings
 
 if TYPE_CHECKING:
     from model.conformance.adapters.table import TableLoader
@@ -87,20 +86,6 @@ def period(world: World) -> int:
         splits //= world.num_workers
         return world.num_workers * (splits // gcd(world.batch_size, splits))
     return splits // gcd(world.batch_size, splits)
-
-
-def settings_of(world: World) -> Settings:
-    """The model's settings of a world."""
-    return Settings(
-        rows=world.rows,
-        num_splits=world.num_splits,
-        world_size=world.world_size,
-        rank=world.rank,
-        shuffle=world.shuffle,
-        shuffle_seed=world.shuffle_seed,
-        shuffle_clump_size=world.shuffle_clump_size,
-        partial_cycle=world.partial_cycle,
-    )
 
 
 @dataclass

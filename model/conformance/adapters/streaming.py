@@ -25,18 +25,8 @@ class Handle:
         """Build dataset and loader."""
         self.bad: int | None = None
         self.iterator: Any = None
-        arguments: dict[str, Any] = {
-            "num_splits": world.num_splits,
-            "shuffle": world.shuffle,
-            "shuffle_seed": world.shuffle_seed,
-            "shuffle_clump_size": world.shuffle_clump_size,
-            "epoch": world.epoch,
-            "rank": world.rank,
-            "world_size": world.world_size,
-            "partial_cycle": world.partial_cycle,
-        }
         # Workers need a transform that pickles; none of their scenarios has a bad row.
-        dataset = StreamingDataset(table, transform=None if world.num_workers else self._transform, **arguments)
+        dataset = StreamingDataset(table, transform=None if world.num_workers else self._transform, **arguments_of(world))
         self.loader = StreamingDataLoader(
             dataset,
             batch_size=world.batch_size,
@@ -139,6 +129,20 @@ class StreamingWithWorkers(Streaming):
     """The same with real worker processes for worlds that have workers: seconds for each scenario."""
 
     capabilities = frozenset(CAPABILITIES)
+
+
+def arguments_of(world: World) -> dict[str, Any]:
+    """The arguments of a dataset of this world."""
+    return {
+        "num_splits": world.num_splits,
+        "shuffle": world.shuffle,
+        "shuffle_seed": world.shuffle_seed,
+        "shuffle_clump_size": world.shuffle_clump_size,
+        "epoch": world.epoch,
+        "rank": world.rank,
+        "world_size": world.world_size,
+        "partial_cycle": world.partial_cycle,
+    }
 
 
 def numbers(start: int, stop: int) -> pa.Table:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from model.conformance.adapter import CAPABILITIES, Description, World
-from model.conformance.adapters.streaming import Streaming, asked
+from model.conformance.adapters.streaming import Streaming, arguments_of, asked
 from streaming import StreamingDataLoader, StreamingDataset
 from streaming.tools.fit import open_table
 from streaming.tools.statefile import UnreadableError
@@ -79,18 +79,7 @@ class _TableHandle:
 
     def __init__(self, loader: TableLoader, world: World) -> None:
         self.iterator: Any = None
-        dataset = StreamingDataset(
-            loader.table,
-            num_splits=world.num_splits,
-            shuffle=world.shuffle,
-            shuffle_seed=world.shuffle_seed,
-            shuffle_clump_size=world.shuffle_clump_size,
-            epoch=world.epoch,
-            rank=world.rank,
-            world_size=world.world_size,
-            partial_cycle=world.partial_cycle,
-            **loader.arguments,
-        )
+        dataset = StreamingDataset(loader.table, **arguments_of(world), **loader.arguments)
         self.loader = StreamingDataLoader(
             dataset,
             batch_size=world.batch_size,
