@@ -128,7 +128,7 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
         arguments.function("connection_factory", connection_factory)
         self._connection_factory = connection_factory
 
-        source = Source.open(table, version, self._columns, predicate, factory=connection_factory)
+        source = Source.open(table, version, self._columns, predicate, connection_factory)
         splits = self._topology.num_splits
         if source.rows < splits:
             selected = "" if predicate is None else f" pass the filter {predicate!r} and"

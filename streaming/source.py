@@ -66,9 +66,7 @@ class Source:
         version: int | str | None,
         columns: Sequence[str] | None,
         predicate: str | None,
-        *,
         factory: ConnectionFactory | None = None,
-        branch: str | None = None,
     ) -> Source:
         """Pin a version and select its rows; the only step that scans, and only with a predicate.
 
@@ -77,7 +75,7 @@ class Source:
         VersionError, UnknownColumnError, FilterError
             The version, a column or the predicate does not fit the table.
         """
-        handle = _pin(table, version, branch)
+        handle = _pin(table, version)
         moment = Moment(handle)  # before the scan, which may take long
         existing = handle.schema.names
         if columns is not None:
@@ -95,7 +93,7 @@ class Source:
         """
         if self._held is not None:
             raise VersionError(f"in-memory table {self.name!r} cannot be opened in another process, so nor can its other versions")
-        return Source.open(self._opened(), version, columns, predicate, factory=self._factory, branch=self.branch)
+        return Source.open(self._opened(), version, columns, predicate, self._factory)
 
     def created_us(self) -> int | None:
         """When the engine wrote the version, in microseconds of UTC since 1970; None where it does not tell (IDN-3, IDN-4)."""
