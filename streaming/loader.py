@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import multiprocessing
+import weakref
 from collections.abc import Collection, Iterator, Mapping
 from multiprocessing.context import BaseContext
 from multiprocessing.process import current_process
@@ -191,6 +193,7 @@ class LoaderIterator(EndingIterator):
         self._inner: Any = inner
         self._rows, self._delivery = len(begun.sequence), begun.delivery
         self._over = None
+        _with_workers.add(self)
 
     def __next__(self) -> Any:
         """Return the next batch.
@@ -236,6 +239,19 @@ class LoaderIterator(EndingIterator):
             for worker in getattr(inner, "_workers", ()):
                 if worker.is_alive():  # torch has asked it to end, waited, and sent SIGTERM
                     worker.kill()
+
+
+_with_workers: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_workers() -> None:
+    """End the workers of live iterators before multiprocessing removes what a worker that is still starting needs (WRK-15)."""
+    workers = [worker for iterator in _with_workers for worker in getattr(iterator._inner, "_workers", ())]
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        worker.join(timeout=5)
 
 
 _DEATH = (

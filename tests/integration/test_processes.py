@@ -360,3 +360,24 @@ def test_a_script_may_end_with_live_iterators(tmp_path: Path, table: Any) -> Non
         """,
     )
     assert (shown.returncode, shown.stdout, shown.stderr) == (0, "True\n", "")
+
+
+def test_a_script_may_end_while_a_worker_is_still_starting(tmp_path: Path, table: Any) -> None:
+    """At exit multiprocessing first unlinks its semaphores, then ends workers; the pause between is a busy machine's (seen once in CI)."""
+    shown = run_script(
+        tmp_path,
+        """
+        import os, time
+        from multiprocessing.util import Finalize
+        if __name__ == "__mp_main__":
+            try:
+                os.close(os.open(sys.argv[1] + "/first", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                time.sleep(1)
+        if __name__ == "__main__":
+            Finalize(None, time.sleep, args=(3,), exitpriority=0)
+            iterator = iter(loader)
+            print(sorted(next(iterator)[0]) != [])
+        """,
+    )
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "True\n", "")
