@@ -24,8 +24,9 @@ from model.conformance.clauses import CLAUSES
 from model.conformance.engine import LAYERS, check_loader
 from model.conformance.gaps import GapsError, read_gaps
 from model.conformance.replay import ScenarioError, parse, replay
-from model.conformance.report import FORMATS, failure
-from model.conformance.vectors import VectorsError, check, generate, run_files, write
+from model.conformance.report import FORMATS
+from model.conformance.screen import failure
+from model.conformance.vectors import BESIDE, VectorsError, check, generate, read, run_files, write
 
 # Loaders that the kit brings along.
 KNOWN: Final = {
@@ -80,22 +81,28 @@ def find_factory(impl: str) -> Callable[[], Adapter]:
     return factory
 
 
-def read_layers(written: str) -> list[str]:
-    """Layers by name, separated by commas.
+def read_layers(written: str | None, vectors: Path | None = None) -> list[str]:
+    """Layers by name, separated by commas; None: all. `vectors` is the directory that was given for the layer of this name.
 
     Raises
     ------
     UserError
-        There is no such layer, or it needs Hypothesis, which is not installed.
+        There is no such layer, it needs Hypothesis, which is not installed, or its files are not there although it was asked for by name.
+    VectorsError
+        The directory cannot be used.
     """
-    layers = [one for one in written.split(",") if one]
+    layers = list(LAYERS) if written is None else [one for one in written.split(",") if one]
     unknown = [one for one in layers if one not in LAYERS]
     if unknown or not layers:
         raise UserError(f"--layers {written}: give some of {','.join(LAYERS)}")
     if _DRAWN & set(layers) and find_spec("hypothesis") is None:
         raise UserError(
-            f"the layers {', '.join(sorted(_DRAWN))} need Hypothesis (pip install hypothesis); else choose --layers smoke,small"
+            f"the layers {', '.join(sorted(_DRAWN))} need Hypothesis (pip install hypothesis); else choose --layers smoke,small,vectors"
         )
+    if written is not None and "vectors" in layers and vectors is None and not BESIDE.is_dir():
+        raise UserError(f"the layer vectors needs its files, and there is no {BESIDE}: give the directory (spec/vectors/generated)")
+    if vectors is not None:
+        read(vectors)
     return layers
 
 
@@ -104,14 +111,16 @@ def read_layers(written: str) -> list[str]:
 
 def _run(options: argparse.Namespace, tell: Tell) -> int:
     factory = find_factory(options.impl)
+    vectors = None if options.vectors is None else Path(options.vectors)
     result = check_loader(
         factory,
-        layers=read_layers(options.layers),
+        layers=read_layers(options.layers, vectors),
         bound=BOUNDS[options.bound],
         seconds=options.seconds,
         examples=options.examples,
         gaps=read_gaps(options.gaps) if options.gaps else None,
         tell=None if options.quiet else _progress,
+        vectors=vectors,
     )
     tell(FORMATS[options.report](result, options.impl))
     return result.exit_code
@@ -190,7 +199,8 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(do=_run)
     command.add_argument("--impl", metavar="X", required=True, help=known)
     command.add_argument("--report", choices=FORMATS, default="text")
-    command.add_argument("--layers", default=",".join(LAYERS), help="some of %(default)s; smoke is always done")
+    command.add_argument("--layers", help=f"some of {','.join(LAYERS)} (default: all); smoke is always done")
+    command.add_argument("--vectors", metavar="DIR", help="files of the layer vectors (default: those of the checkout)")
     command.add_argument("--bound", choices=BOUNDS, default="small", help="of the exhaustive layer (default: small)")
     command.add_argument("--seconds", type=_positive(float), default=600.0, help="begin no scenario after that (default: 600)")
     command.add_argument("--examples", type=_positive(int), default=300, help="histories that the machine draws (default: 300)")

@@ -6,86 +6,27 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from model.conformance import orders, resuming, running
-from model.conformance.adapter import Adapter, Description, World
+from model.conformance.adapter import Adapter, World
 from model.conformance.checks import CHECKS, SMALL, SMOKE, Bound, Check, Scenarios
 from model.conformance.clauses import CLAUSES
 from model.conformance.learned import Learned
 from model.conformance.reference import Reference
-from model.conformance.scenario import Step, Violation, needs, plain, run, shrink
-
-PASSED: Final = "PASSED"
-FAILED: Final = "FAILED"
-NOT_IMPLEMENTED: Final = "NOT_IMPLEMENTED"
-UNCOVERED: Final = "UNCOVERED"
+from model.conformance.result import Result
+from model.conformance.scenario import Step, Violation, needs, plain, run
+from model.conformance.shrink import begins_well, shrink
+from model.conformance.vectors import BESIDE, clauses_of, read, run_vector
 
 # Modules that register checks when they are imported.
 CHECKING: Final = (orders, resuming, running)
 # What the smoke layer calls.
 SMOKED: Final = ("open", "pull", "save", "resume", "kill")
-LAYERS: Final = ("smoke", "small", "machine", "stress")
+LAYERS: Final = ("smoke", "small", "vectors", "machine", "stress")
 _SHRINKING_S: Final = 20.0
-
-
-@dataclass
-class Result:
-    """What a run found.
-
-    Attributes
-    ----------
-    description : Description
-        The loader.
-    sane : str or None
-        Why nothing could be judged: the adapter does not work. None: it does.
-    violations : dict
-        Clause to its smallest violation.
-    judged : Counter
-        Clause to the number of steps in which loader and specification agreed.
-    truncated : set of str
-        Clauses whose search was cut short.
-    gaps : dict
-        Clause to the implementer's reason why it fails.
-    seconds : float
-        Of the whole run.
-    """
-
-    description: Description
-    sane: str | None = None
-    violations: dict[str, Violation] = field(default_factory=dict)
-    judged: Counter[str] = field(default_factory=Counter)
-    truncated: set[str] = field(default_factory=set)
-    gaps: dict[str, str] = field(default_factory=dict)
-    scenarios: int = 0
-    seconds: float = 0.0
-
-    def status(self, clause: str) -> str:
-        """PASSED, FAILED, NOT_IMPLEMENTED or UNCOVERED; a search that was cut short is no pass."""
-        if clause in self.violations:
-            return FAILED
-        if not CLAUSES[clause].needs <= self.description.capabilities:
-            return NOT_IMPLEMENTED
-        return PASSED if self.judged[clause] and clause not in self.truncated else UNCOVERED
-
-    def statuses(self) -> dict[str, str]:
-        """All clauses."""
-        return {clause: self.status(clause) for clause in CLAUSES}
-
-    @property
-    def stale(self) -> list[str]:
-        """Gaps that are none: their clauses were judged and do not fail, or are not applicable."""
-        return [clause for clause in self.gaps if self.status(clause) in (PASSED, NOT_IMPLEMENTED)]
-
-    @property
-    def exit_code(self) -> int:
-        """0: all passed or a known gap; 1: a clause failed, its search was cut short, or a gap is stale; 2: nothing could be judged."""
-        if self.sane is not None:
-            return 2
-        unknown = [clause for clause in self.violations if clause not in self.gaps]
-        cut_short = [clause for clause in self.truncated if self.status(clause) == UNCOVERED]
-        return 1 if unknown or cut_short or self.stale else 0
 
 
 def check_loader(
@@ -98,6 +39,7 @@ def check_loader(
     gaps: dict[str, str] | None = None,
     tell: Callable[[str], None] | None = None,
     until: frozenset[str] = frozenset(),
+    vectors: str | Path | None = None,
 ) -> Result:
     """Judge a loader by every clause of `CLAUSES` that it can do.
 
@@ -119,6 +61,9 @@ def check_loader(
         Gets a line of progress per check.
     until : frozenset of str
         Clauses of which the first violation ends the run; checks that judge them come first. What was not finished is UNCOVERED.
+    vectors : str or Path, optional
+        Where the files of the vectors layer are. By default those of the checkout that this package is part of; where it is part of none,
+        the layer is not run, and `Result.not_run` says so.
 
     Returns
     -------
@@ -140,10 +85,18 @@ def check_loader(
         raise ValueError(f"gaps name clauses that do not exist: {unknown}")
     judge = Judge(adapter, result, began + seconds, until)
     wanted = list(layers)
+    scenarios: list[dict[str, Any]] = []
+    if "vectors" in wanted and vectors is None and not BESIDE.is_dir():
+        result.not_run["vectors"] = f"there is no {BESIDE}"
+    elif "vectors" in wanted:
+        # Before anything is judged: a wrong directory is a mistake of whoever gave it.
+        scenarios = read(BESIDE if vectors is None else Path(vectors))
     result.sane = judge.smoke()
     if result.sane is None:
         if "small" in wanted:
             judge.exhaustive(bound, report)
+        if scenarios:
+            judge.vectors(scenarios, report)
         if "stress" in wanted:
             judge.scenarios(stress_check(), SMALL, report)
         if "machine" in wanted:
@@ -228,6 +181,24 @@ class Judge:
         self.result.scenarios += done
         tell(f"{check.name}: {done} scenarios, {failures} violations, {time.monotonic() - began:.1f} s")
 
+    def vectors(self, scenarios: Sequence[dict[str, Any]], tell: Callable[[str], None]) -> None:
+        """Scenarios of files: what is expected is what is written there, the model is not asked."""
+        can = self.result.description.capabilities
+        fitting = [one for one in scenarios if frozenset(one["needs"]) <= can]
+        began, done, failures = time.monotonic(), 0, 0
+        for scenario in fitting:
+            if time.monotonic() > self.deadline or self._over():
+                self.result.truncated |= {clause for one in fitting[done:] for clause in clauses_of(one["steps"])}
+                break
+            found = run_vector(scenario, self.adapter, self.result.judged)
+            done += 1
+            if found is not None:
+                failures += 1
+                self._keep(replace(found, note=f"vector {found.note}"), found.clause)
+        self.result.scenarios += done
+        lacking = f"{len(scenarios) - len(fitting)} need what the loader does not have"
+        tell(f"vectors: {done} scenarios, {failures} violations, {lacking}, {time.monotonic() - began:.1f} s")
+
     def machine(self, examples: int, tell: Callable[[str], None]) -> None:
         """Histories drawn by Hypothesis; a clause that is known to fail does not stop it from finding the next."""
         from model.conformance import machine  # noqa: PLC0415  it needs Hypothesis, which the other layers do without
@@ -250,7 +221,7 @@ class Judge:
             stop = time.monotonic() + _SHRINKING_S
 
             def again(steps: Sequence[Step], stop: float = stop, note: str = found.note) -> Violation | None:
-                return self.run(steps, note) if time.monotonic() < stop and _begins_well(steps) else None
+                return self.run(steps, note) if time.monotonic() < stop and begins_well(steps) else None
 
             self.result.violations[clause] = shrink(found, again)
 
@@ -269,25 +240,3 @@ class Judge:
 
 def _say_nothing(line: str) -> None:
     """Where nobody wants to know."""
-
-
-def _begins_well(steps: Sequence[Step]) -> bool:
-    """Whether every name is defined before it is used; shrinking leaves out steps blindly."""
-    loaders: set[Any] = set()
-    states: set[Any] = set()
-    for step in steps:
-        verb = next(iter(step))
-        if verb == "open":
-            loaders.add(step["open"])
-        elif verb == "merge":
-            if not set(step["merge"]) <= states:
-                return False
-        elif verb != "append" and step[verb] not in loaders:
-            return False
-        if "state" in step and step["state"] not in states:
-            return False
-        if "as" in step:
-            states.add(step["as"])
-        if verb == "kill":
-            loaders.discard(step["kill"])
-    return True

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from model.conformance.engine import Result
+    from model.conformance.result import Result
 
 # The module under which the items stand: ``conformance::CYC-1``.
 _ROOT = "conformance"
@@ -23,10 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of ``python -m model.conformance run``."""
     group = parser.getgroup("conformance", "conformance of a data loader (spec/conformance.md)")
     group.addoption("--impl", metavar="pkg.mod:factory", help="judge this loader by every clause, and collect nothing else")
-    group.addoption("--conformance-layers", metavar="LAYERS", default=None, help="some of smoke,small,machine,stress")
+    group.addoption("--conformance-layers", metavar="LAYERS", default=None, help="some of smoke,small,vectors,machine,stress")
     group.addoption("--conformance-bound", choices=["smoke", "small", "large"], default="small", help="of the exhaustive layer")
     group.addoption("--conformance-seconds", type=float, default=600.0, help="begin no scenario after that")
     group.addoption("--conformance-examples", type=int, default=300, help="histories that the machine draws")
+    group.addoption("--conformance-vectors", metavar="DIR", help="files of the layer vectors (default: those of the checkout)")
     group.addoption("--conformance-gaps", metavar="FILE", help="known gaps, JSON or TOML: clause to reason")
 
 
@@ -45,7 +46,7 @@ class Door:
 
     def __init__(self, config: pytest.Config) -> None:
         """Read the options: what cannot be used ends the session before it begins."""
-        from model.conformance import cli, engine, gaps  # noqa: PLC0415  nothing of the engine may be imported without --impl
+        from model.conformance import cli, gaps, vectors  # noqa: PLC0415  nothing of the engine may be imported without --impl
 
         # An adapter beside the tests, as `python -m pytest` finds it too.
         sys.path.append(str(config.invocation_params.dir))
@@ -53,11 +54,13 @@ class Door:
         named = config.getoption("--conformance-gaps")
         self.seconds: float = config.getoption("--conformance-seconds")
         self.examples: int = config.getoption("--conformance-examples")
+        directory = config.getoption("--conformance-vectors")
+        self.vectors: Path | None = None if directory is None else config.invocation_params.dir / directory
         try:
             self.factory = cli.find_factory(self.impl)
-            self.layers = cli.read_layers(config.getoption("--conformance-layers") or ",".join(engine.LAYERS))
+            self.layers = cli.read_layers(config.getoption("--conformance-layers"), self.vectors)
             self.gaps = gaps.read_gaps(config.invocation_params.dir / named) if named else {}
-        except (cli.UserError, gaps.GapsError) as error:
+        except (cli.UserError, gaps.GapsError, vectors.VectorsError) as error:
             raise pytest.UsageError(str(error)) from error
         if not (self.seconds > 0 and self.examples > 0):
             raise pytest.UsageError("--conformance-seconds and --conformance-examples must be positive")
@@ -74,7 +77,13 @@ class Door:
 
             try:
                 self._result = check_loader(
-                    self.factory, layers=self.layers, bound=self.bound, seconds=self.seconds, examples=self.examples, gaps=self.gaps
+                    self.factory,
+                    layers=self.layers,
+                    bound=self.bound,
+                    seconds=self.seconds,
+                    examples=self.examples,
+                    gaps=self.gaps,
+                    vectors=self.vectors,
                 )
             except Exception as error:
                 self._broken = ClauseFailure(f"could not run: {' '.join(f'{type(error).__name__}: {error}'.split())}")
@@ -83,6 +92,11 @@ class Door:
                 self._broken = ClauseFailure(f"the adapter does not work, so nothing was judged: {' '.join(self._result.sane.split())}")
                 raise self._broken
         return self._result
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """What no item says: a layer that was not run."""
+        for layer, reason in self._result.not_run.items() if self._result else ():
+            terminalreporter.write_line(f"the layer {layer} was not run: {reason}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:
@@ -127,7 +141,8 @@ class ClauseItem(pytest.Item):
 
     def runtest(self) -> None:
         """Pass, fail, skip what the loader cannot do; a known gap is an expected failure, a search that was cut short none."""
-        from model.conformance.report import BAD, failure, verdict  # noqa: PLC0415  as above
+        from model.conformance.report import BAD, verdict  # noqa: PLC0415  as above
+        from model.conformance.screen import failure  # noqa: PLC0415  as above
 
         result = self.door.result()
         found = verdict(result, self.name)

@@ -13,8 +13,8 @@ from model.conformance.checks import Bound
 from model.conformance.clauses import CLAUSES
 from model.conformance.learned import Learned
 from model.conformance.reference import Reference
-from model.conformance.report import around, sentence
 from model.conformance.scenario import USUAL_CLAUSE, Step, Violation, needs, run
+from model.conformance.screen import around, sentence
 
 # What each verb wants beside its subject, and what it may have.
 _WANTED: Final[dict[str, dict[str, type]]] = {

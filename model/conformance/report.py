@@ -1,20 +1,19 @@
-"""What a run found, for people and for machines: text, JSON, JUnit XML, Markdown; a failure fits on one screen."""
+"""What a run found, for people and for machines: text, JSON, JUnit XML, Markdown."""
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 from xml.etree import ElementTree as Xml
 
-from model.conformance.adapter import World
 from model.conformance.clauses import CLAUSES, DOCUMENTED, EXPECTED, OURS
-from model.conformance.engine import FAILED, NOT_IMPLEMENTED, PASSED, UNCOVERED, Result
-from model.conformance.scenario import EXPECTING, USUAL_CLAUSE, Step, Violation
+from model.conformance.result import FAILED, NOT_IMPLEMENTED, PASSED, UNCOVERED, Result
+from model.conformance.scenario import Violation
+from model.conformance.screen import around, failure, replay_command, replayable
 
 # How a clause counts: the first three are fine.
 FINE: Final = ("passed", "known gap", "skipped")
@@ -25,8 +24,6 @@ _HEADINGS: Final = {
     EXPECTED: "What it does not say, and whoever resumes a run counts on",
     OURS: "Where this specification goes further",
 }
-# One screen: characters of an observation, steps of a scenario, characters of a command.
-_WIDE, _MOST_STEPS, _COMMAND = 400, 14, 1500
 
 
 @dataclass(frozen=True)
@@ -65,100 +62,6 @@ def verdict(result: Result, clause: str) -> Verdict:
     )
 
 
-# ---- a failure
-
-
-def failure(found: Violation, impl: str = "X") -> str:
-    """A violation on one screen: the clause, what was expected and what came, the steps to it, the command that does it again.
-
-    `impl` is what ``--impl`` was.
-    """
-    clause = CLAUSES[found.clause]
-    lines = [f"{clause.id} FAILED: {clause.says} ({clause.whose})"]
-    lines += [f"  found by  {found.note}"] if found.note else []
-    lines += [f"  expected  {around(found.expected, found.actual)}", f"  actual    {around(found.actual, found.expected)}", "  scenario"]
-    numbered = [f"    {number:>2}  {sentence(step)}" for number, step in enumerate(found.steps, 1)]
-    if len(numbered) > _MOST_STEPS:
-        half = _MOST_STEPS // 2
-        numbered = [*numbered[:half], f"        .. {len(numbered) - 2 * half} more steps ..", *numbered[-half:]]
-    if numbered:
-        numbered[-1] += "    <- here"
-    return "\n".join([*lines, *numbered, f"  replay    {replay_command(found, impl)}"])
-
-
-def replayable(found: Violation) -> list[Step]:
-    """The steps of a violation; the last one names the clause, where it would not be the usual one."""
-    *before, last = (terse(step) for step in found.steps)
-    if last.get("clause", USUAL_CLAUSE[next(iter(last))]) != found.clause:
-        last["clause"] = found.clause
-    return [*before, last]
-
-
-def replay_command(found: Violation, impl: str) -> str:
-    """A line for bash."""
-    command = f"python -m model.conformance replay --impl {shlex.quote(impl)}"
-    steps = json.dumps(replayable(found), separators=(",", ":"), default=str)
-    if len(steps) > _COMMAND:
-        return f"{command} --clause {found.clause} REPORT, a report that `run --report json` wrote"
-    return f"{command} - <<< {shlex.quote(steps)}"
-
-
-def sentence(step: Step) -> str:
-    """A step as people say it."""
-    verb = next(iter(step))
-    subject = step[verb]
-    world = ", ".join(f"{key}={value!r}" for key, value in terse(step).items() if key not in ("open", "clause", *EXPECTING))
-    count = step.get("batches", 1)
-    said = {
-        "open": lambda: f"{subject} = open({world})",
-        "pull": lambda: f"pull {count} batch{'es' * (count != 1)} from {subject}",
-        "drain": lambda: f"pull from {subject} to the end of the pass",
-        "close": lambda: f"leave the pass of {subject}",
-        "kill": lambda: f"kill {subject}",
-        "save": lambda: f"{step['as']} = state of {subject}",
-        "load": lambda: f"load {json.dumps(step['garbage']) if 'garbage' in step else step['state']} into {subject}",
-        "merge": lambda: f"{step['as']} = merge {', '.join(subject)}" + (f" (skew: {step['skew']})" if "skew" in step else ""),
-        "set_epoch": lambda: f"set_epoch({step['epoch']}) of {subject}",
-        "length": lambda: f"len({subject})",
-        "fault": lambda: (
-            f"from now on the transform of {subject} raises for {'no row' if step['row'] is None else 'row ' + str(step['row'])}"
-        ),
-        "append": lambda: f"table {subject} grows by {step['rows']} rows",
-    }
-    return said[verb]()
-
-
-def terse(step: Step) -> Step:
-    """A copy without the arguments of open that have their defaults."""
-    defaults = {one.name: one.default for one in fields(World)} if "open" in step else {}
-    return {key: value for key, value in step.items() if key not in defaults or value != defaults[key]}
-
-
-def around(value: Any, other: Any, wide: int = _WIDE) -> str:
-    """An observation as JSON; a long list is abbreviated around its first difference from the other one.
-
-    Examples
-    --------
-    >>> around([[row] for row in range(40)], [[row] for row in range(30)], wide=80)
-    '[.. 28 before, [28], [29], [30], [31], [32], .. 7 after]'
-    """
-    written = json.dumps(value, default=str)
-    if len(written) <= wide:
-        return written
-    if not isinstance(value, list):
-        return written[:wide] + " .."
-    others = other if isinstance(other, list) else []
-    first = next((number for number, pair in enumerate(zip(value, others, strict=False)) if pair[0] != pair[1]), len(others))
-    low = max(0, min(first, len(value) - 1) - 2)
-    shown = value[low : low + 5]
-    inside = [
-        around(one, others[low + number] if low + number < len(others) else None, max(wide // 4, 20)) for number, one in enumerate(shown)
-    ]
-    before = [f".. {low} before"] * (low > 0)
-    after = [f".. {len(value) - low - 5} after"] * (len(value) - low > 5)
-    return f"[{', '.join([*before, *inside, *after])}]"
-
-
 # ---- all clauses
 
 
@@ -180,9 +83,10 @@ def text(result: Result, impl: str = "X") -> str:
 
 
 def headline(result: Result) -> str:
-    """Who was checked, and how much was done."""
+    """Who was checked, how much was done, and which layers were not."""
     who = result.description
-    return f"{who.name} {who.version}: {result.scenarios} scenarios and histories in {result.seconds:.1f} s"
+    lacking = "".join(f"; the layer {layer} was not run: {_line(reason)}" for layer, reason in result.not_run.items())
+    return f"{who.name} {who.version}: {result.scenarios} scenarios and histories in {result.seconds:.1f} s{lacking}"
 
 
 def counted(result: Result) -> str:
@@ -221,6 +125,7 @@ def to_json(result: Result, impl: str = "X") -> str:
         "exit_code": result.exit_code,
         "scenarios": result.scenarios,
         "seconds": round(result.seconds, 3),
+        "not_run": result.not_run,
         "counts": {status: statuses[status] for status in (PASSED, FAILED, NOT_IMPLEMENTED, UNCOVERED)},
         "clauses": {} if result.sane is not None else clauses,
     }
@@ -242,6 +147,10 @@ def junit(result: Result, impl: str = "X") -> str:
             element.text = _legal(failure(result.violations[name], impl)) if found.kind == "failed" else None
         elif found.kind != "passed":
             Xml.SubElement(case, "skipped", type=found.kind, message=_legal(f"{result.status(name)}: {found.reason}"))
+        cases.append(case)
+    for layer, reason in result.not_run.items():
+        case = Xml.Element("testcase", classname="conformance.layer", name=layer, time="0")
+        Xml.SubElement(case, "skipped", type="not run", message=_legal(reason))
         cases.append(case)
     tags = Counter(child.tag for case in cases for child in case)
     suite = Xml.Element(

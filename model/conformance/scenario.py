@@ -190,14 +190,33 @@ def run(
     An exception that is neither `Refused` nor `Failed` is a crash of the loader, and a difference too. `judged` counts, by clause, the
     steps in which both agreed; `watch` is told the number of each step and what both observed.
     """
-    salt = f"-{next(_SALTS)}" if any("append" in step for step in steps) else ""
-    ours, theirs = Side(reference, salt), Side(subject, salt)
+    salt = salted(steps)
+    return compare(steps, subject, Side(reference, salt).do, note, judged, salt=salt, watch=watch)
+
+
+def salted(steps: Sequence[Step]) -> str:
+    """What is made part of the names of tables: another text each time where a table grows."""
+    return f"-{next(_SALTS)}" if any("append" in step for step in steps) else ""
+
+
+def compare(
+    steps: Sequence[Step],
+    subject: Adapter,
+    expect: Callable[[Step], Any],
+    note: str = "",
+    judged: Counter[str] | None = None,
+    *,
+    salt: str = "",
+    watch: Callable[[int, Any, Any], None] | None = None,
+) -> Violation | None:
+    """As `run`; what is expected of each step says `expect`, whoever that is: for pulls and drains it must be a list."""
+    theirs = Side(subject, salt)
     codes = "codes" in subject.describe().capabilities
     about: dict[str, str] = {}
     try:
         for number, step in enumerate(steps):
             verb = next(iter(step))
-            expected = ours.do(step)
+            expected = expect(step)
             theirs.most = len(expected) + _BEYOND_THE_END if verb == "drain" else MOST_BATCHES
             clause = step.get("clause", USUAL_CLAUSE[verb])
             if verb in ("pull", "drain"):
@@ -259,37 +278,3 @@ def agree(expected: Any, actual: Any, codes: bool) -> bool:
     if isinstance(expected, dict) and isinstance(actual, dict) and not codes:
         return expected.keys() == actual.keys()
     return bool(expected == actual)
-
-
-def shrink(found: Violation, again: Callable[[Sequence[Step]], Violation | None]) -> Violation:
-    """Leave out steps and batches as long as the same clause is violated where the same was expected: else another fault takes over."""
-    smaller = True
-    while smaller:
-        smaller = False
-        for candidate in _smaller(found.steps):
-            try:
-                other = again(candidate)
-            except KeyError:  # a name that no step defines any more
-                continue
-            if (
-                other is not None
-                and (other.clause, other.expected) == (found.clause, found.expected)
-                and _size(other.steps) < _size(found.steps)
-            ):
-                found, smaller = other, True
-                break
-    return found
-
-
-def _smaller(steps: tuple[Step, ...]) -> list[tuple[Step, ...]]:
-    without = [steps[:number] + steps[number + 1 :] for number in range(len(steps) - 1)]
-    fewer = [
-        (*steps[:number], {**step, "batches": step["batches"] - 1}, *steps[number + 1 :])
-        for number, step in enumerate(steps)
-        if step.get("batches", 1) > 1
-    ]
-    return without + fewer
-
-
-def _size(steps: Sequence[Step]) -> int:
-    return sum(1 + int(step.get("batches", 1)) for step in steps)

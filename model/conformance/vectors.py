@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import heapq
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +19,11 @@ from model.conformance.adapter import Adapter
 from model.conformance.checks import CHECKS, Bound
 from model.conformance.edges import Recorder
 from model.conformance.replay import ScenarioError, checked
-from model.conformance.report import terse
-from model.conformance.scenario import USUAL_CLAUSE, Side, Step, Violation, agree, needs
+from model.conformance.scenario import EXPECTING, USUAL_CLAUSE, Step, Violation, compare, needs, salted
+from model.conformance.screen import terse
+
+# Where they lie in a checkout, whatever the working directory is. An installed package comes without spec/.
+BESIDE: Final = Path(__file__).resolve().parents[2] / "spec" / "vectors" / "generated"
 
 # To which sizes scenarios are looked for.
 BOUND: Final = Bound(((2, 2), (4, 2), (5, 2), (6, 3), (8, 4), (9, 4)), (1, 2, 3), (2,))
@@ -84,12 +88,11 @@ def generate() -> Generated:
     for one in chosen:
         scenarios = found[chapters[one.check]]
         number = sum(scenario["check"] == one.check for scenario in scenarios) + 1
-        clauses = sorted({step.get("clause", USUAL_CLAUSE[next(iter(step))]) for step in one.steps})
         scenarios.append(
             {
                 "id": f"{one.check}-{number}",
                 "check": one.check,
-                "clauses": clauses,
+                "clauses": sorted(clauses_of(one.steps)),
                 "needs": sorted(needed(one.steps)),
                 "steps": list(one.steps),
             }
@@ -144,6 +147,11 @@ def needed(steps: Sequence[Step]) -> frozenset[str]:
     """The capabilities without which these very observations cannot be made: rows of shuffled orders are those of spec/order.md."""
     found = needs(steps)
     return found | {"order"} if "shuffle" in found else found
+
+
+def clauses_of(steps: Sequence[Step]) -> set[str]:
+    """The clauses that a scenario judges."""
+    return {step.get("clause", USUAL_CLAUSE[next(iter(step))]) for step in steps}
 
 
 def render(scenarios: Sequence[dict[str, Any]]) -> str:
@@ -203,34 +211,30 @@ def run_files(directory: Path, adapter: Adapter) -> tuple[int, int, list[tuple[s
     done, skipped = 0, 0
     failures: list[tuple[str, Violation]] = []
     can = adapter.describe().capabilities
-    for number, scenario in enumerate(read(directory)):
+    for scenario in read(directory):
         if not frozenset(scenario["needs"]) <= can:
             skipped += 1
             continue
         done += 1
-        found = run_vector(scenario, adapter, f"-vector{number}")
+        found = run_vector(scenario, adapter)
         if found is not None:
             failures.append((scenario["id"], found))
     return done, skipped, failures
 
 
-def run_vector(scenario: dict[str, Any], adapter: Adapter, salt: str = "") -> Violation | None:
-    """Do one scenario; returns the first step whose observation is not the expected one. `salt` is made part of its tables' names."""
-    side = Side(adapter, salt)
-    codes = "codes" in adapter.describe().capabilities
-    try:
-        for number, step in enumerate(scenario["steps"]):
-            expected = {"refused": step["code"]} if step.get("valid") is False else step.get("expect")
-            try:
-                actual = side.do(step)
-            except Exception as error:
-                actual = {"crashed": f"{type(error).__name__}: {error}"}
-            if not agree(expected, actual, codes):
-                clause = step.get("clause", USUAL_CLAUSE[next(iter(step))])
-                return Violation(clause, expected, actual, tuple(scenario["steps"][: number + 1]), scenario["id"])
-    finally:
-        side.release()
-    return None
+def run_vector(scenario: dict[str, Any], adapter: Adapter, judged: Counter[str] | None = None) -> Violation | None:
+    """Do one scenario; returns the first step whose observation is not the one that is written. `judged` is that of `scenario.run`."""
+    steps = scenario["steps"]
+    found = compare(steps, adapter, _written, scenario["id"], judged, salt=salted(steps))
+    if found is None:
+        return None
+    # Without what was expected of the steps before: whoever does the scenario again, or a part of it, expects what the model says.
+    plain = tuple({key: value for key, value in step.items() if key not in EXPECTING} for step in found.steps)
+    return replace(found, steps=plain)
+
+
+def _written(step: Step) -> Any:
+    return {"refused": step["code"]} if step.get("valid") is False else step.get("expect")
 
 
 def read(directory: Path) -> list[dict[str, Any]]:
@@ -246,9 +250,15 @@ def read(directory: Path) -> list[dict[str, Any]]:
             raise VectorsError(f"{path}: is no list of scenarios (spec/vectors/README.md)")
         for one in scenarios:
             try:
-                found.append({**one, "steps": checked(one["steps"])})
+                steps = checked(one["steps"])
             except ScenarioError as error:
                 raise VectorsError(f"{path}, {one['id']}: {error}") from error
+            for number, step in enumerate(steps, 1):
+                if ("pull" in step or "drain" in step) and not isinstance(step.get("expect"), list):
+                    raise VectorsError(f"{path}, {one['id']}: step {number} must expect a list of batches")
+                if step.get("valid") is False and "code" not in step:
+                    raise VectorsError(f"{path}, {one['id']}: step {number} must have the code of its refusal")
+            found.append({**one, "steps": steps})
     if not found:
         raise VectorsError(f"{directory}: holds no vectors")
     return found

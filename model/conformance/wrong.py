@@ -6,10 +6,10 @@ nothing about a right one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from model import checkpoint
 from model.conformance.adapter import CAPABILITIES, Adapter, Description
@@ -32,6 +32,8 @@ class Control:
         Makes the adapter.
     during : callable
         A context manager within which the fault is there: for faults in code that is shared.
+    written : bool
+        Whether only the files of the layer vectors can tell: the model has the fault too.
     """
 
     name: str
@@ -39,10 +41,12 @@ class Control:
     clauses: frozenset[str]
     make: Callable[[], Adapter]
     during: Callable[[], AbstractContextManager[None]] = nullcontext
+    written: bool = False
 
 
 CONTROLS: list[Control] = []
 
+_NOTHING: Final = object()
 _A = TypeVar("_A", bound=Adapter)
 
 
@@ -78,3 +82,27 @@ def is_state(state: object) -> bool:
 def edited(state: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A state with other values, and the digest that belongs to them."""
     return checkpoint.sign({**state, **changes})
+
+
+@contextmanager
+def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Another attribute of a module or class for a while.
+
+    Parameters
+    ----------
+    owner : module or class
+        Where it is defined; a module may lack it, and then hides a builtin function.
+    name : str
+        Of the attribute.
+    value : object
+        What it is instead.
+    """
+    before = vars(owner).get(name, _NOTHING)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if before is _NOTHING:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from model import order
 from model.conformance.adapter import World
 from model.conformance.adapters.example import ListLoader
 from model.conformance.reference import Handle, Reference
-from model.conformance.wrong import Foreign, wrong
+from model.conformance.wrong import CONTROLS, Control, Foreign, patched, wrong
 from model.order import Order
 
 
 def shuffled(rows: int, seed: int, epoch: int, clump: int | None = None) -> list[int]:
     """The order of spec/order.md, by position."""
-    order = Order(rows, True, seed, epoch, clump)
-    return [order.row(position) for position in range(rows)]
+    whole = Order(rows, True, seed, epoch, clump)
+    return [whole.row(position) for position in range(rows)]
 
 
 class Shuffling(Reference):
@@ -92,8 +93,8 @@ class DrawsWithReplacement(Shuffling, Foreign):
 
     def sequence(self, world: World, epoch: int) -> Sequence[int]:
         """The last row is the first one again."""
-        order = shuffled(world.rows, world.shuffle_seed, epoch)
-        return [*order[: world.num_splits], order[0], *order[world.num_splits + 1 :]]
+        rows = shuffled(world.rows, world.shuffle_seed, epoch)
+        return [*rows[: world.num_splits], rows[0], *rows[world.num_splits + 1 :]]
 
 
 @wrong("ORD-12")
@@ -103,6 +104,19 @@ class HasAnotherOrder(Shuffling):
     def sequence(self, world: World, epoch: int) -> Sequence[int]:
         """Backwards."""
         return shuffled(world.rows, world.shuffle_seed, epoch, world.shuffle_clump_size)[::-1]
+
+
+# Loader and model agree, whatever the model does; what is written in files does not change with it.
+CONTROLS.append(
+    Control(
+        "TheModelItself",
+        "Has another order, and so has the model: six rounds.",
+        frozenset({"ORD-12"}),
+        Reference,
+        lambda: patched(order, "rounds", lambda _: 6),
+        written=True,
+    )
+)
 
 
 @wrong("ORD-8")

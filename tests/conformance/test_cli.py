@@ -18,6 +18,7 @@ import pytest
 from model.conformance import cli
 from model.conformance.checks import CHECKS
 from model.conformance.clauses import CLAUSES
+from model.conformance.engine import LAYERS
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,6 +115,7 @@ MISTAKES = [
     "run --impl {loaders}:raises",
     "run --impl list --layers all",
     "run --impl list --layers ,",
+    "run --impl list --vectors no-such-directory",
     "run --impl list --seconds nan",
     "run --impl list --seconds -1",
     "run --impl list --examples 0",
@@ -298,5 +300,5 @@ def test_the_chapter_names_options_that_exist() -> None:
     named = set(re.findall(r"--[a-z][a-z-]*[a-z]", chapter))
     assert len(named) > 8
     assert [option for option in named if f'"{option}"' not in sources] == []
-    for layer in ("smoke", "small", "machine", "stress"):
+    for layer in LAYERS:
         assert f"| `{layer}` |" in chapter

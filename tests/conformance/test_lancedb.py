@@ -14,8 +14,9 @@ import pytest
 from model.conformance.adapter import World
 from model.conformance.adapters.lancedb_streaming import Hung, LanceDB, LanceDBLoader
 from model.conformance.checks import Bound, divisors
-from model.conformance.engine import FAILED, check_loader
+from model.conformance.engine import check_loader
 from model.conformance.gaps import read_gaps
+from model.conformance.result import FAILED
 
 JUDGED = "0.40.0"
 pytestmark = pytest.mark.skipif(lancedb.__version__ != JUDGED, reason=f"the verdict is on lancedb {JUDGED}, this is {lancedb.__version__}")

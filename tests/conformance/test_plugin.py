@@ -84,6 +84,21 @@ def test_gaps_and_searches_cut_short(session: pytest.Pytester) -> None:
     assert "CYC-1 cut short" in found.stdout.str()
 
 
+def test_vectors_are_found_from_any_directory_or_where_the_option_says(session: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = (*PLUGIN, "--impl", "list", "-k", "CYC-1 or ORD-6")
+    session.runpytest_inprocess(*options, "--conformance-layers", "vectors").assert_outcomes(passed=2, deselected=len(CLAUSES) - 2)
+    (session.path / "few").mkdir()
+    steps = [{"open": "a", "rows": 4, "num_splits": 2}, {"drain": "a", "expect": [[1], [0], [2], [3], None]}]
+    (session.path / "few" / "a.json").write_text(json.dumps([{"id": "one", "needs": [], "steps": steps}]))
+    found = session.runpytest_inprocess(*options, "--conformance-layers", "vectors", "--conformance-vectors", "few")
+    found.assert_outcomes(passed=1, failed=1, deselected=len(CLAUSES) - 2)
+    found.stdout.fnmatch_lines(["*found by  vector one"])
+    monkeypatch.setattr("model.conformance.engine.BESIDE", session.path / "nowhere")
+    found = session.runpytest_inprocess(*options, *("--conformance-bound", "smoke", "--conformance-examples", "1"))
+    found.assert_outcomes(passed=2, deselected=len(CLAUSES) - 2)
+    found.stdout.fnmatch_lines(["the layer vectors was not run: there is no *nowhere"])
+
+
 def test_an_adapter_that_does_not_work_passes_nothing(session: pytest.Pytester) -> None:
     found = session.runpytest_inprocess(*PLUGIN, "--impl", "loaders_of_plugin:Insane")
     found.assert_outcomes(failed=len(CLAUSES))
@@ -97,6 +112,7 @@ def test_an_adapter_that_does_not_work_passes_nothing(session: pytest.Pytester) 
         ("--impl", "list", "--conformance-layers", "all"),
         ("--impl", "list", "--conformance-gaps", "no-such-file"),
         ("--impl", "list", "--conformance-seconds", "nan"),
+        ("--impl", "list", "--conformance-vectors", "no-such-directory"),
     ],
 )
 def test_mistakes_are_usage_errors(session: pytest.Pytester, options: tuple[str, ...]) -> None:

@@ -15,8 +15,9 @@ from model.conformance import Description, Result, check_loader
 from model.conformance.adapters.example import ListLoader
 from model.conformance.checks import SMOKE
 from model.conformance.clauses import CLAUSES
-from model.conformance.report import FORMATS, around, failure, replayable, sentence, verdict
+from model.conformance.report import FORMATS, verdict
 from model.conformance.scenario import USUAL_CLAUSE, Violation
+from model.conformance.screen import around, failure, replayable, sentence
 
 CHAPTER = (Path(__file__).parents[2] / "spec" / "conformance.md").read_text(encoding="utf-8")
 

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +15,11 @@ from model.conformance import engine, selftest
 from model.conformance.adapter import CAPABILITIES, Adapter, Description, World
 from model.conformance.adapters.example import ListLoader
 from model.conformance.adapters.streaming_faults import FAULTS
-from model.conformance.checks import CHECKS, SMOKE, Bound, Check
+from model.conformance.checks import CHECKS, SMALL, SMOKE, Bound, Check
 from model.conformance.clauses import CLAUSES
-from model.conformance.engine import FAILED, NOT_IMPLEMENTED, PASSED, UNCOVERED, check_loader
+from model.conformance.engine import check_loader
 from model.conformance.reference import Reference
+from model.conformance.result import FAILED, NOT_IMPLEMENTED, PASSED, UNCOVERED, Result
 from model.conformance.selftest import TINY, Verdict, examine, passes
 from model.conformance.wrong import CONTROLS, Control, Foreign
 from model.conformance.wrong_orders import RedrawsTheSeedAtOpening, RefusesALegalWorld, Shuffling, shuffled
@@ -61,8 +63,24 @@ def test_there_is_a_control_for_every_clause():
 
 
 def test_every_layer_is_needed_by_some_control():
-    names = ("KeepsCyclesInThreeBits", "TakesTheSecondLoadForAContinuation", "MergesATornSet", "MergesByCyclesAlone")
-    assert [judged(name).layer for name in names] == ["stress", "machine", "tiny", "small"]
+    names = ("KeepsCyclesInThreeBits", "TakesTheSecondLoadForAContinuation", "MergesATornSet", "TheModelItself")
+    assert [judged(name).layer for name in names] == ["stress", "machine", "tiny", "vectors"]
+
+
+def test_the_bound_small_finds_what_the_smallest_sizes_do_not():
+    make = named("MergesByCyclesAlone").make
+    found = [check_loader(make, layers=["small"], bound=bound, until=frozenset({"MRG-2"})).status("MRG-2") for bound in (TINY, SMALL)]
+    assert found == [PASSED, FAILED]
+
+
+def test_what_only_files_can_tell_is_not_tried_without_them(monkeypatch):
+    lines: list[str] = []
+    control = named("TheModelItself")
+    with control.during():
+        assert check_loader(control.make, layers=["small"], bound=SMOKE).exit_code == 0
+    monkeypatch.setattr(selftest, "BESIDE", Path("nowhere"))
+    assert selftest.selftest(lines.append, controls=[control], rights=())
+    assert "not tried: there is no nowhere" in lines[0]
 
 
 def test_a_fault_in_shared_code_is_gone_afterwards():
@@ -281,7 +299,7 @@ def test_a_loader_that_never_does_the_same_twice_is_a_violation_and_no_crash_of_
 def test_a_violation_is_done_again_by_its_own_steps():
     result = check_loader(ReplaysOneCycleTooMany, layers=["small"], bound=SMOKE, until=frozenset({"RES-3"}))
     found = result.violations["RES-3"]
-    judge = engine.Judge(ReplaysOneCycleTooMany(), engine.Result(ReplaysOneCycleTooMany().describe()), time.monotonic() + 60)
+    judge = engine.Judge(ReplaysOneCycleTooMany(), Result(ReplaysOneCycleTooMany().describe()), time.monotonic() + 60)
     again = judge.run(found.steps)
     assert again is not None
     assert (again.clause, again.expected, again.actual) == (found.clause, found.expected, found.actual)

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
+import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from model.conformance import vectors
+from model.conformance import check_loader, vectors
 from model.conformance.adapters.example import ListLoader
+from model.conformance.clauses import CLAUSES
 from model.conformance.cli import main
 from model.conformance.edges import Recorder
 from model.conformance.reference import Reference
+from model.conformance.report import FORMATS
+from model.conformance.result import FAILED, NOT_IMPLEMENTED, PASSED, UNCOVERED
 from model.conformance.scenario import USUAL_CLAUSE
+from model.conformance.screen import failure
+from model.conformance.wrong_running import NeverEnds
 
-SPEC = Path(__file__).parents[2] / "spec" / "vectors"
+ROOT = Path(__file__).parents[2]
+SPEC = ROOT / "spec" / "vectors"
 SCENARIOS = vectors.read(SPEC / "generated")
 
 
@@ -101,6 +111,83 @@ def test_loaders_that_are_wrong_fail(make: type[Any], capsys: pytest.CaptureFixt
     assert " 0 failed" not in shown
 
 
+# ---- the layer
+
+
+def test_the_layer_gives_every_clause_its_status() -> None:
+    """Credited as by the other layers: what a loader cannot do is left out, and judged by nothing."""
+    model, some = check_loader(Reference, layers=["vectors"]), check_loader(ListLoader, layers=["vectors"])
+    assert {clause for clause, status in model.statuses().items() if status == PASSED} == CLAUSES.keys() - {"ORD-3"}
+    assert model.scenarios == len(SCENARIOS) > some.scenarios > 100
+    assert all(some.status(clause) == (PASSED if told.needs <= {"break"} else NOT_IMPLEMENTED) for clause, told in CLAUSES.items())
+    assert (model.exit_code, some.exit_code, model.not_run) == (0, 0, {})
+
+
+def test_a_failure_of_the_layer_is_on_one_screen_and_can_be_done_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model.conformance.cli.find_factory", lambda _: RepeatsACycle)
+    found = check_loader(RepeatsACycle, layers=["vectors"])
+    assert found.exit_code == 1
+    for clause in ("LAW-4", "RES-3", "CKP-2"):
+        shown = failure(found.violations[clause], "wrong")
+        assert len(shown.splitlines()) <= 24
+        assert f"{clause} FAILED" in shown
+        assert "found by  vector " in shown
+        monkeypatch.setattr("sys.stdin", io.StringIO(shlex.split(shown.splitlines()[-1])[-1]))
+        assert main(["replay", "--impl", "wrong", "-"]) == 1
+        assert f"they differ: {clause}:" in capsys.readouterr().out
+
+
+def test_rows_of_a_later_pass_are_about_it_in_vectors_too() -> None:
+    """As in every layer: what a step says of a first pass does not hold for the second."""
+    steps = [{"open": "a", "rows": 2, "num_splits": 2}, {"drain": "a", "expect": [[0], [1], None]}, {"pull": "a", "expect": [[7]]}]
+    found = vectors.run_vector({"id": "x", "steps": steps}, ListLoader())
+    assert found is not None
+    assert (found.clause, found.steps[-1]) == ("EPO-2", {"pull": "a"})
+
+
+def test_a_loader_that_never_ends_is_stopped() -> None:
+    found = check_loader(NeverEnds, layers=["vectors"]).violations["RES-3"]
+    assert len(found.actual) < 20
+
+
+def test_a_search_that_was_cut_short_passes_nothing() -> None:
+    result = check_loader(ListLoader, layers=["vectors"], seconds=0.0)
+    assert (result.status("CYC-1"), result.exit_code) == (UNCOVERED, 1)
+    early = check_loader(RepeatsACycle, layers=["vectors"], until=frozenset({"LAW-4"}))
+    assert early.status("LAW-4") == FAILED
+    assert early.scenarios < 200
+
+
+def test_files_are_found_from_any_directory(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "model.conformance", "run", "--impl", "list", "--layers", "vectors"]
+    shown = subprocess.run(command, check=False, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120)
+    assert shown.returncode == 0, shown.stderr
+    assert "0 violations" in shown.stderr
+
+
+def test_files_that_are_not_there_are_said_to_be_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("engine", "cli"):
+        monkeypatch.setattr(f"model.conformance.{module}.BESIDE", tmp_path / "nowhere")
+    result = check_loader(ListLoader, layers=["vectors"])
+    assert result.not_run == {"vectors": f"there is no {tmp_path / 'nowhere'}"}
+    assert {status for clause, status in result.statuses().items() if clause != "ORD-6"} == {UNCOVERED, NOT_IMPLEMENTED}
+    for name, render in FORMATS.items():
+        assert "nowhere" in render(result, "list"), name
+    assert 'name="vectors" time="0"><skipped type="not run"' in "".join(FORMATS["junit"](result, "list").split("\n")).replace("  ", "")
+    run = ["run", "--impl", "list", "--quiet", "--bound", "smoke", "--examples", "1"]
+    assert main(run) == 0
+    assert "the layer vectors was not run: there is no" in capsys.readouterr().out.splitlines()[0]
+    assert main([*run, "--layers", "smoke,vectors"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert main([*run, "--layers", "smoke,vectors", "--vectors", str(SPEC / "generated")]) == 0
+    with pytest.raises(vectors.VectorsError):
+        check_loader(ListLoader, layers=["vectors"], vectors=tmp_path)
+
+
 # ---- the files
 
 
@@ -143,7 +230,11 @@ def test_check_notices_what_differs(tmp_path: Path) -> None:
     assert [Path(line.split(": ")[0]).name for line in vectors.check(copied)] == ["more.json"]
 
 
-@pytest.mark.parametrize("written", ["", "{}", "[]", "[1]", '[{"id": "a", "needs": [], "steps": [{"jump": 1}]}]'])
+OPEN = {"open": "a", "rows": 2, "num_splits": 2}
+UNUSABLE = [[{"jump": 1}], [OPEN, {"drain": "a"}], [OPEN, {"pull": "a", "expect": 1}], [{**OPEN, "valid": False}]]
+
+
+@pytest.mark.parametrize("written", ["", "{}", "[]", "[1]", *(json.dumps([{"id": "a", "needs": [], "steps": one}]) for one in UNUSABLE)])
 def test_files_that_cannot_be_used(tmp_path: Path, written: str) -> None:
     (tmp_path / "a.json").write_text(written)
     with pytest.raises(vectors.VectorsError):

@@ -5,13 +5,13 @@ Each fault is a context manager within which one function of `streaming` is anot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from model.conformance.adapters.streaming import Streaming
-from model.conformance.wrong import Control
+from model.conformance.wrong import Control, patched
 from streaming import checkpoint, order
 from streaming.cycle import Cursor, RankSequence
 from streaming.dataset import StreamingDataset
@@ -25,31 +25,6 @@ from streaming.sharding import Shards
 from streaming.topology import Topology
 
 FAULTS: list[Control] = []
-_NOTHING: Final = object()
-
-
-@contextmanager
-def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Another attribute of a module or class for a while.
-
-    Parameters
-    ----------
-    owner : module or class
-        Where it is defined; a module may lack it, and then hides a builtin function.
-    name : str
-        Of the attribute.
-    value : object
-        What it is instead.
-    """
-    before = vars(owner).get(name, _NOTHING)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if before is _NOTHING:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
 
 
 def _fault(*clauses: str) -> Callable[[Callable[[], AbstractContextManager[None]]], Callable[[], AbstractContextManager[None]]]:
