@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from streaming import arguments
+from streaming import arguments, pipeline, transforms
 from streaming.delivery import watch
 from streaming.errors import ForkedError, TooFewRowsError
 from streaming.identity import Identity
@@ -18,12 +18,14 @@ from streaming.order import Order
 from streaming.position import Position, Standing
 from streaming.recipe import ConnectionFactory, check_picklable
 from streaming.resume import data_identity
-from streaming.rows import Reading, RowIterator, Transform
+from streaming.rows import Reading, RowIterator
 from streaming.schedule import Schedule
 from streaming.sharding import Shards, check_workers
 from streaming.source import Source, check_table, check_version
 from streaming.stateful import Stateful
+from streaming.stats import Account, Stats
 from streaming.topology import resolve
+from streaming.transforms import Transform
 from streaming.travel import goes_to_a_plain_loaders_worker
 
 _log = logging.getLogger(__name__)
@@ -63,10 +65,26 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
         Rows that move together when shuffled, for faster reads (ORD-8).
     transform : callable, optional
         Maps a pyarrow.RecordBatch of k rows to k outputs (DLV-7). Without it rows are plain dicts.
+    columnar_transform : callable, optional
+        Maps a pyarrow.RecordBatch of k rows, in a StreamingDataLoader those of one batch, to a dict of arrays, tensors or lists of
+        k entries, which become the batch (BAT-9). Instead of `transform`.
+    on_transform_error : {"raise", "fill"}
+        What to do with a row for which the transform raises: stop there, the rows before it delivered, or fill it (BAT-11).
+    transform_fill : optional
+        What a failing row becomes: an output of the transform (a dict, beside `columnar_transform`), or a function of the row, as a dict,
+        and its exception that returns one.
+    transform_parallelism : int
+        Threads that call the transform; 0 is the consumer's own (BAT-13).
+    transform_queue_depth : int, optional
+        Calls of the transform ahead of the consumer. Default: twice `transform_parallelism`.
     partial_cycle : {"replay", "exact"}
         What a resume does with an unfinished cycle: receive its rows again (RES-3), or finish it (RES-4). Equal on all ranks.
     read_ahead_bytes : int
-        Bound on the Arrow bytes held ahead of the consumer (of each worker, with workers).
+        Bound on the Arrow bytes held and being read (by each worker, with workers); see REA-2. Only slow storage needs it all.
+    read_batch_size : int, optional
+        Most rows of one read for each split of the rank. Default: reads are sized in bytes (REA-3).
+    io_queue_depth : int, optional
+        Most reads at a time. Default: as many as slow storage needs, up to 8 (REA-4).
     connection_factory : callable, optional
         Maps the table name to the table, in a worker process: for credentials that must not travel. By default the connection is
         opened again as the table's own says (WRK-17).
@@ -104,8 +122,15 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
         filter: str | None = None,
         shuffle_clump_size: int | None = None,
         transform: Transform | None = None,
+        columnar_transform: Transform | None = None,
+        on_transform_error: str = "raise",
+        transform_fill: Any = None,
+        transform_parallelism: int = 0,
+        transform_queue_depth: int | None = None,
         partial_cycle: str = "replay",
-        read_ahead_bytes: int = 16 * 2**20,
+        read_ahead_bytes: int = 64 * 2**20,
+        read_batch_size: int | None = None,
+        io_queue_depth: int | None = None,
         connection_factory: ConnectionFactory | None = None,
     ) -> None:
         super().__init__()
@@ -120,11 +145,16 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
         self._columns = arguments.column_names("columns", columns)
         predicate = arguments.predicate("filter", filter)
         clump = arguments.clump("shuffle_clump_size", shuffle_clump_size, shuffle)
-        arguments.function("transform", transform)
-        self._transform = transform
+        self._transforming = transforms.resolve(
+            transform=transform,
+            columnar_transform=columnar_transform,
+            on_transform_error=on_transform_error,
+            transform_fill=transform_fill,
+            transform_parallelism=transform_parallelism,
+            transform_queue_depth=transform_queue_depth,
+        )
         self._partial_cycle = arguments.choice("partial_cycle", partial_cycle, ("replay", "exact"))
-        self._read_ahead_bytes = arguments.integer("read_ahead_bytes", read_ahead_bytes, 1)
-
+        self._ahead = pipeline.resolve(read_ahead_bytes, read_batch_size, io_queue_depth, self._topology.splits_per_rank)
         arguments.function("connection_factory", connection_factory)
         self._connection_factory = connection_factory
 
@@ -145,6 +175,7 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
             **data_identity(source),
         )
         self._position = Position(self._topology, source, own, first_epoch)
+        self._account = Account()
         self._process = os.getpid()
 
     # ---- iteration
@@ -175,6 +206,7 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
         else:
             iterator = self._reading(begun).rows(begun.sequence, delivery)
         self._position.attach(iterator)
+        self._account.begin(begun.delivery, iterator.meter)
         return iterator
 
     def __len__(self) -> int:
@@ -185,6 +217,10 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
     def samples_remaining(self) -> int:
         """Rows left on this rank in the current epoch."""
         return self._position.standing.remaining()
+
+    def stats(self) -> Stats:
+        """Where the time of reading went, since this dataset was built (STA-1); cheap, at any time."""
+        return self._account.stats()
 
     # ---- settings
 
@@ -243,7 +279,7 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
         What a plain DataLoader's worker delivers is not seen here: from now on the place is unknown (WRK-17, WRK-19).
         """
         if goes_to_a_plain_loaders_worker(self):
-            check_picklable(transform=self._transform, connection_factory=self._connection_factory)
+            check_picklable(**self._functions())
             self._position.travel()
         return {**vars(self), "_position": copy(self._position)}
 
@@ -267,7 +303,13 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
         """How the rows of a pass are read."""
         own = begun.identity
         order = Order(own.selected_rows, own.shuffle, own.shuffle_seed, begun.sequence.start.epoch, own.shuffle_clump_size)
-        return Reading(begun.source, order, self._transform, self._read_ahead_bytes)
+        return Reading(begun.source, order, self._transforming, self._ahead)
+
+    def _functions(self) -> dict[str, Any]:
+        """The user's functions and values that travel to workers, by argument."""
+        own = self._transforming
+        transform = {} if own is None else {"columnar_transform" if own.columnar else "transform": own.function, "transform_fill": own.fill}
+        return {**transform, "connection_factory": self._connection_factory}
 
     def _refuse_fork(self) -> None:
         if os.getpid() != self._process:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 __all__ = [
     "ArgumentTypeError",
     "ArgumentValueError",
+    "BatchError",
     "DuplicateRankError",
     "FilterError",
     "ForkedError",
@@ -220,3 +221,13 @@ class TransformError(StreamingError, RuntimeError):
     """A transform that broke its contract (DLV-5, DLV-7)."""
 
     code = "transform.failed"
+
+
+class BatchError(StreamingError, TypeError):
+    """A column that a batch format cannot hold; `column` names it (BAT-4)."""
+
+    code = "batch.column"
+
+    def __init__(self, message: str, column: str = "") -> None:
+        super().__init__(message)
+        self.column = column

@@ -9,11 +9,13 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping
 from multiprocessing.context import BaseContext
 from multiprocessing.process import current_process
+from time import perf_counter
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
 from streaming import arguments, ranks
+from streaming.batches import FORMATS
 from streaming.checkpoint import State
 from streaming.dataset import StreamingDataset
 from streaming.delivery import DealtDelivery
@@ -21,8 +23,9 @@ from streaming.ending import EndingIterator
 from streaming.errors import ArgumentTypeError, ArgumentValueError, MainGuardError, WorkerFailedError
 from streaming.position import Standing
 from streaming.recipe import check_picklable
-from streaming.replica import Replica, Share
+from streaming.replica import Making, Replica, Share
 from streaming.sharding import Shards, check_workers
+from streaming.stats import Account, Stats
 
 _TORCH_ARGUMENTS = inspect.signature(DataLoader.__init__)
 # Imported once by the server that workers are forked from. Not lancedb, which starts threads when it is imported, but what
@@ -50,6 +53,10 @@ class StreamingDataLoader(DataLoader[Any]):
         ``in_order=False``, which are refused (WRK-20).
     worker_sharding : {"splits", "batches"}
         Documented or invariant mode (WRK-1).
+    format : {"python", "torch", "numpy", "arrow"}
+        What batches hold: what torch collates of Python values (default), tensors or arrays in the table's own types, or a
+        pyarrow.RecordBatch (BAT-3 to BAT-7). All are made of columns; the others than the default exclude `collate_fn`,
+        the dataset's `transform` and ``batch_size=None``.
 
     Raises
     ------
@@ -66,10 +73,14 @@ class StreamingDataLoader(DataLoader[Any]):
     [[0, 4, 1, 5], [2, 6, 3, 7]]
     """
 
-    def __init__(self, dataset: StreamingDataset, *args: Any, worker_sharding: str = "splits", **kwargs: Any) -> None:
+    def __init__(
+        self, dataset: StreamingDataset, *args: Any, worker_sharding: str = "splits", format: str = "python", **kwargs: Any
+    ) -> None:
         _check_arguments(dataset, args, kwargs)
         self._sharding = arguments.choice("worker_sharding", worker_sharding, ("splits", "batches"))
+        layout = arguments.choice("format", format, FORMATS)
         super().__init__(dataset, *args, **kwargs)
+        self._making = _making(dataset, self, layout)
         if self._shards > 1:
             check_workers(dataset._topology, self.num_workers)
 
@@ -97,8 +108,7 @@ class StreamingDataLoader(DataLoader[Any]):
         context = self._start_method() if self.num_workers else None
         if context is not None:
             check_picklable(
-                transform=dataset._transform,
-                connection_factory=dataset._connection_factory,
+                **dataset._functions(),
                 collate_fn=self.collate_fn,
                 worker_init_fn=self.worker_init_fn,
             )
@@ -114,7 +124,7 @@ class StreamingDataLoader(DataLoader[Any]):
             batch_size=self._rows_per_batch,
         )
         inner: DataLoader[Any] = DataLoader(
-            Replica(dataset._reading(begun), share, self.collate_fn, self.batch_size is None),
+            Replica(dataset._reading(begun), share, self._making),
             batch_size=None,
             collate_fn=_as_it_is,
             num_workers=self.num_workers,
@@ -126,14 +136,19 @@ class StreamingDataLoader(DataLoader[Any]):
             generator=self.generator,
             prefetch_factor=self.prefetch_factor,
         )
-        iterator = LoaderIterator(_started(inner), begun)
+        iterator = LoaderIterator(_started(inner), begun, dataset._account, self.num_workers > 0)
         position.attach(iterator)
+        dataset._account.begin(begun.delivery)
         return iterator
 
     def __len__(self) -> int:
         """Batches of a fresh full epoch on this rank, the same on every rank (WRK-13)."""
         rows = len(self._data)
         return self._shards * -(-(rows // self._shards) // self._rows_per_batch)
+
+    def stats(self) -> Stats:
+        """Where the time of reading went, summed over workers; see `StreamingDataset.stats`."""
+        return self._data.stats()
 
     def state_dict(self) -> State:
         """Return the dataset's place after the batches received; see `StreamingDataset.state_dict`."""
@@ -189,8 +204,9 @@ class StreamingDataLoader(DataLoader[Any]):
 class LoaderIterator(EndingIterator):
     """One pass of a StreamingDataLoader. A batch is committed as it is returned (WRK-6); with the iterator its workers end."""
 
-    def __init__(self, inner: Iterator[Any], begun: Standing) -> None:
+    def __init__(self, inner: Iterator[Any], begun: Standing, account: Account, elsewhere: bool) -> None:
         self._inner: Any = inner
+        self._account, self._elsewhere = account, elsewhere
         self._rows, self._delivery = len(begun.sequence), begun.delivery
         self._over = None
         _with_workers.add(self)
@@ -208,8 +224,10 @@ class LoaderIterator(EndingIterator):
         if self._over is not None:
             self._raise_over()
         before = self._delivery.progress()
+        began = perf_counter()
         try:
-            batch, worker, count = next(self._inner)
+            batch, worker, count, figures = next(self._inner)
+            self._account.arrived(worker, figures, perf_counter() - began if self._elsewhere else None)
             self._delivery.commit(worker, count)
         except StopIteration:
             self._end_of_data()
@@ -232,6 +250,7 @@ class LoaderIterator(EndingIterator):
 
     def _release(self) -> None:
         inner, self._inner = self._inner, None
+        self._account.end(self._delivery)
         # By name, because a kept exception may keep torch's iterator alive.
         shut_down = getattr(inner, "_shutdown_workers", None)
         if shut_down is not None:
@@ -274,6 +293,25 @@ def _worker_died(error: BaseException) -> bool:
 
 def _as_it_is(item: Any) -> Any:
     return item
+
+
+def _making(dataset: StreamingDataset, loader: DataLoader[Any], layout: str) -> Making:
+    """Choose the path to batches (BAT-1), and refuse a format on the other one (BAT-2)."""
+    transforming = dataset._transforming
+    obstacle = None
+    if loader.batch_size is None:
+        obstacle = "batch_size=None gives rows"
+    elif loader.collate_fn is not default_collate:
+        obstacle = "collate_fn gets rows"
+    elif transforming is not None and not transforming.columnar:
+        obstacle = "transform makes rows; columnar_transform makes batches"
+    if layout != "python" and obstacle is not None:
+        raise ArgumentValueError(f"format={layout!r} is for batches made of columns, but {obstacle}", "format")
+    if layout == "arrow" and transforming is not None:
+        raise ArgumentValueError(
+            'format="arrow" is for rows as they are read, but columnar_transform makes other columns of them', "format"
+        )
+    return Making(loader.collate_fn, loader.batch_size is None, layout if obstacle is None else None)
 
 
 def _check_arguments(dataset: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
+from time import perf_counter
 from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
@@ -18,12 +19,13 @@ from streaming.cycle import RankSequence
 from streaming.delivery import Delivery
 from streaming.errors import WorkerFailedError
 from streaming.pipeline import RowSequence
-from streaming.rows import Reading
+from streaming.rows import BatchIterator, Reading, RowIterator
 from streaming.sharding import Shards, StridedSequence
+from streaming.stats import Figures
 from streaming.topology import Topology
 
-# A batch, its worker's number, and its row count: of constant size but for the batch (WRK-6).
-Envelope = tuple[Any, int, int]
+# A batch, its worker's number, its row count, and the worker's figures: of constant size but for the batch (WRK-6, STA-2).
+Envelope = tuple[Any, int, int, Figures]
 
 
 @dataclass(frozen=True)
@@ -88,49 +90,89 @@ class Packed:
         return ForkingPickler.loads, (self._pickled,)
 
 
+@dataclass(frozen=True)
+class Making:
+    """How a worker makes batches.
+
+    Parameters
+    ----------
+    collate : callable
+        On the row path (BAT-1): makes a batch of a list of rows, or an item of one row.
+    rows_alone : bool
+        ``batch_size=None``: `collate` gets a single row (WRK-7).
+    layout : str or None
+        The format of batches from columns, None on the row path.
+    """
+
+    collate: Callable[[Any], Any]
+    rows_alone: bool
+    layout: str | None
+
+
+class CollatedIterator(Iterator[Any]):
+    """Batches on the row path, each with its row count."""
+
+    def __init__(self, rows: RowIterator, making: Making, batch_size: int) -> None:
+        self.meter = rows.meter
+        self._rows, self._making, self._batch_size = rows, making, batch_size
+
+    def __next__(self) -> tuple[Any, int]:
+        batch = list(islice(self._rows, self._batch_size))
+        if not batch:
+            raise StopIteration
+        began = perf_counter()
+        try:
+            collated = self._making.collate(batch[0] if self._making.rows_alone else batch)
+        except StopIteration as error:
+            raise WorkerFailedError("collate_fn raised StopIteration, which would have ended the data silently") from error
+        self.meter.batch_seconds += perf_counter() - began
+        return collated, len(batch)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._rows.close()
+
+
 class Replica(IterableDataset[Any]):
     """The private dataset of a StreamingDataLoader's inner loader: its items are whole batches.
 
     Parameters
     ----------
-    reading, share
-        How rows are read, and whose they are.
-    collate : callable
-        Makes a batch of a list of rows, or an item of one row.
-    rows_alone : bool
-        ``batch_size=None``: `collate` gets a single row (WRK-7).
+    reading, share, making
+        How rows are read, whose they are, and what is made of them.
     """
 
-    def __init__(self, reading: Reading, share: Share, collate: Callable[[Any], Any], rows_alone: bool) -> None:
+    def __init__(self, reading: Reading, share: Share, making: Making) -> None:
         super().__init__()
-        self._reading, self._share, self._collate, self._rows_alone = reading, share, collate, rows_alone
+        self._reading, self._share, self._making = reading, share, making
 
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         if info is None:
-            return self._envelopes(0)
+            return self._envelopes(0, travels=False)
         end_with_trainer()
         return self._guarded(info.id)
 
-    def _envelopes(self, process: int) -> Iterator[Envelope]:
+    def _envelopes(self, process: int, travels: bool) -> Iterator[Envelope]:
         worker, sequence = self._share.of(process)
-        rows = self._reading.rows(sequence, Delivery())
+        size, making, made = self._share.batch_size, self._making, 0
+        batches: BatchIterator | CollatedIterator
+        if making.layout is None:
+            rows = self._reading.rows(sequence, Delivery(), None if making.rows_alone else size)
+            batches = CollatedIterator(rows, making, size)
+        else:
+            batches = self._reading.batches(sequence, size, making.layout, travels)
         try:
-            while batch := list(islice(rows, self._share.batch_size)):
-                yield self._collated(batch), worker, len(batch)
+            for batch, count in batches:
+                made += count
+                yield batch, worker, count, batches.meter.figures(made)
         finally:
-            rows.close()
-
-    def _collated(self, batch: list[Any]) -> Any:
-        try:
-            return self._collate(batch[0] if self._rows_alone else batch)
-        except StopIteration as error:
-            raise WorkerFailedError("collate_fn raised StopIteration, which would have ended the data silently") from error
+            batches.close()
 
     def _guarded(self, process: int) -> Iterator[Packed]:
         """What would end a worker process silently reaches the trainer as an error (WRK-14)."""
         try:
-            for envelope in self._envelopes(process):
+            for envelope in self._envelopes(process, travels=True):
                 yield Packed(envelope)
         except (KeyboardInterrupt, SystemExit) as error:
             raise WorkerFailedError(f"{type(error).__name__} in worker {process}: {error}") from error

@@ -1,25 +1,26 @@
-"""The iterator over rows: windows cut into rows, transforms applied, every exit accounted for (spec/delivery.md)."""
+"""What is read becomes rows or batches: windows cut, transforms applied, every exit accounted for (spec/delivery.md, spec/batches.md)."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterator
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, Final
 
-import pyarrow as pa
-
+from streaming.batches import make_batch
+from streaming.columns import batch_of, cut
 from streaming.delivery import Delivery
 from streaming.ending import EndingIterator
-from streaming.errors import TransformError
 from streaming.order import Order
-from streaming.pipeline import RowSequence, WindowReader
+from streaming.pipeline import Cutter, ReadAhead, RowSequence, Supply, WindowReader
 from streaming.source import Source
+from streaming.stats import Meter
+from streaming.transforms import Outcome, Outcomes, Transforming
 
-Transform = Callable[[pa.RecordBatch], Any]
-
-# Rows converted to Python objects, or passed to a transform, at a time.
+# Rows converted to Python objects, or passed to a transform, at a time; fewer where several threads are to share them.
 _CHUNK_ROWS: Final = 256
+_SHARED_CHUNK_ROWS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -30,31 +31,43 @@ class Reading:
     ----------
     source, order
         Where rows are, and which row is at a position.
-    transform : callable or None
-        DLV-7.
-    read_ahead_bytes : int
-        See `WindowReader`.
+    transforming : Transforming or None
+        DLV-7, BAT-9.
+    ahead : ReadAhead
+        What reading may cost.
     """
 
     source: Source
     order: Order
-    transform: Transform | None
-    read_ahead_bytes: int
+    transforming: Transforming | None
+    ahead: ReadAhead
 
-    def rows(self, sequence: RowSequence, delivery: Delivery) -> RowIterator:
-        """An iterator over the rows of a sequence."""
-        return RowIterator(WindowReader(self.source, self.order, sequence, self.read_ahead_bytes), self.transform, delivery)
+    def rows(self, sequence: RowSequence, delivery: Delivery, batch_rows: int | None = None) -> RowIterator:
+        """An iterator over the rows of a sequence, which are to be batched so many at a time."""
+        meter = Meter()
+        windows = WindowReader(Supply(self.source, self.order, sequence), self.ahead, meter, batch_rows)
+        return RowIterator(Cutter(windows), self.transforming, delivery, meter)
+
+    def batches(self, sequence: RowSequence, batch_rows: int, layout: str, travels: bool) -> BatchIterator:
+        """An iterator over the batches of a sequence, made of columns (BAT-1)."""
+        meter = Meter()
+        windows = WindowReader(Supply(self.source, self.order, sequence), self.ahead, meter, batch_rows)
+        return BatchIterator(Cutter(windows), self.transforming, meter, batch_rows, layout=layout, travels=travels)
 
 
 class RowIterator(EndingIterator):
     """One pass over the rows of a rank, from its cursor to the end of the epoch."""
 
-    def __init__(self, windows: WindowReader, transform: Transform | None, delivery: Delivery) -> None:
-        self._windows = windows
-        self._transform = transform
+    def __init__(self, cutter: Cutter, transforming: Transforming | None, delivery: Delivery, meter: Meter) -> None:
+        self.meter = meter
+        self._cutter = cutter
+        self._outcomes: Outcomes | None = None
+        if transforming is not None:
+            chunk = _SHARED_CHUNK_ROWS if transforming.threads else _CHUNK_ROWS
+            self._outcomes = Outcomes(lambda: cutter.some(chunk), lambda: cutter.ready, transforming)
         self._delivery = delivery
-        self._window: pa.RecordBatch | None = None
         self._rows: deque[Any] = deque()
+        self._made = 0
         self._bad_row: Exception | None = None
         self._over = None
 
@@ -87,69 +100,81 @@ class RowIterator(EndingIterator):
 
     def _release(self) -> None:
         self._rows.clear()
-        self._window = self._bad_row = None
-        self._windows.close()
+        self._bad_row = None
+        if self._outcomes is not None:
+            self._outcomes.close()
+        self._cutter.close()
 
     def _refill(self) -> bool:
         """Make rows available; False at the end of the epoch."""
         if self._bad_row is not None:
             raise self._bad_row
-        chunk = self._next_chunk()
-        if chunk is None:
-            return False
-        if self._transform is None:
+        if self._outcomes is None:
+            chunk = self._cutter.some(_CHUNK_ROWS)
+            if chunk is None:
+                return False
+            began = perf_counter()
             self._rows.extend(chunk.to_pylist())
+            self.meter.batch_seconds += perf_counter() - began
             return True
-        rows, self._bad_row = _outputs(self._transform, chunk)
-        self._rows.extend(rows)
-        return bool(rows) or self._refill()
-
-    def _next_chunk(self) -> pa.RecordBatch | None:
-        if self._window is None or self._window.num_rows == 0:
-            self._window = self._windows.next_window()
-        if self._window is None:
-            return None
-        chunk = self._window.slice(0, _CHUNK_ROWS)
-        self._window = self._window.slice(_CHUNK_ROWS)
-        return chunk
+        outcome = self._outcomes.next()
+        if outcome is None:
+            return False
+        _count(outcome, self.meter, self._made)
+        self._made += outcome.count
+        self._bad_row = outcome.failure
+        columns = outcome.rows
+        self._rows.extend([cut(columns, i) for i in range(outcome.count)] if isinstance(columns, dict) else columns)
+        return bool(self._rows) or self._refill()
 
 
-def _outputs(transform: Transform, batch: pa.RecordBatch) -> tuple[list[Any], Exception | None]:
-    """Outputs of the rows before the first bad one, and its exception (DLV-7)."""
-    try:
-        return _one_per_row(transform, batch), None
-    except TransformError as error:
-        return [], error
-    except Exception as error:
-        failure = _not_the_end(error)
-    rows: list[Any] = []
-    for i in range(batch.num_rows if batch.num_rows > 1 else 0):
-        try:
-            rows += _one_per_row(transform, batch.slice(i, 1))
-        except Exception as error:
-            return rows, _not_the_end(error)
-    # No row is bad by itself: the failure is not forgiven, and no row of the batch is delivered.
-    return [], failure
+class BatchIterator(Iterator[Any]):
+    """Batches of a sequence of rows, each with its row count, made of columns and not yet counted as received.
+
+    Parameters
+    ----------
+    layout : str
+        One of ``streaming.batches.FORMATS``.
+    travels : bool
+        Whether batches are pickled next.
+    """
+
+    def __init__(
+        self, cutter: Cutter, transforming: Transforming | None, meter: Meter, batch_rows: int, *, layout: str, travels: bool
+    ) -> None:
+        self.meter = meter
+        self._cutter, self._batch_rows, self._layout, self._travels = cutter, batch_rows, layout, travels
+        self._outcomes: Outcomes | None = None
+        if transforming is not None:
+            self._outcomes = Outcomes(lambda: cutter.exactly(batch_rows), lambda: cutter.ready, transforming)
+        self._made = 0
+
+    def __next__(self) -> tuple[Any, int]:
+        """Return the next batch and its row count."""
+        rows = self._cutter.exactly(self._batch_rows) if self._outcomes is None else self._outcomes.next()
+        if rows is None:
+            raise StopIteration
+        if isinstance(rows, Outcome):
+            if rows.failure is not None:
+                raise rows.failure
+            _count(rows, self.meter, self._made)
+        began = perf_counter()
+        if isinstance(rows, Outcome):
+            batch, count = batch_of(rows.rows, self._layout == "numpy"), rows.count
+        else:
+            batch, count = make_batch(rows, self._layout, self._travels), rows.num_rows
+        self._made += count
+        self.meter.batch_seconds += perf_counter() - began
+        return batch, count
+
+    def close(self) -> None:
+        """Stop reading and let go of what was read."""
+        if self._outcomes is not None:
+            self._outcomes.close()
+        self._cutter.close()
 
 
-def _one_per_row(transform: Transform, batch: pa.RecordBatch) -> list[Any]:
-    result = transform(batch)
-    if not isinstance(result, Iterable) or isinstance(result, _NO_ROWS):
-        raise TransformError(f"transform must return one output per row in a list, got {type(result).__name__}")
-    rows = list(result)
-    if len(rows) != batch.num_rows:
-        raise TransformError(f"transform must return one output per row: got {len(rows)} for {batch.num_rows} rows")
-    return rows
-
-
-# Iterable, but not over rows, or not in their order.
-_NO_ROWS: Final = (Mapping, Set, str, bytes, pa.RecordBatch, pa.Table, pa.Array, pa.ChunkedArray)
-
-
-def _not_the_end(error: Exception) -> Exception:
-    """StopIteration would end the data silently; it becomes an error, anything else stays as it is (DLV-5)."""
-    if not isinstance(error, StopIteration):
-        return error
-    wrapped = TransformError("transform raised StopIteration, which would have ended the data silently")
-    wrapped.__cause__ = error
-    return wrapped
+def _count(outcome: Outcome, meter: Meter, before: int) -> None:
+    meter.transform_seconds += outcome.seconds
+    for row in outcome.filled:
+        meter.fill(before + row)

@@ -20,6 +20,8 @@ from streaming.errors import ArgumentTypeError, FilterError, ReadError, VersionE
 from streaming.moment import Moment
 from streaming.order import Positions
 from streaming.recipe import ConnectionFactory, Recipe
+from streaming.selection import Selection
+from streaming.window import Window
 
 _KEY: Final = "_rowoffset"
 
@@ -43,17 +45,17 @@ class Source:
     """
 
     def __init__(
-        self, handle: Any, moment: Moment, factory: ConnectionFactory | None, columns: Sequence[str], offsets: Positions | None
+        self, handle: Any, moment: Moment, factory: ConnectionFactory | None, columns: Sequence[str], selection: Selection | None
     ) -> None:
         self._handle, self._factory = handle, factory
         self._recipe: Recipe | None = None
         self._columns = [*columns, _KEY]
-        self._offsets = offsets
-        self._held: pa.Table | None = None
+        self._selection = selection
+        self._held: pa.RecordBatch | None = None
         self.name: str = handle.name
         self.version = int(handle.version)
         self.branch: str = handle.current_branch() or "main"
-        self.rows = int(handle.count_rows()) if offsets is None else len(offsets)
+        self.rows = int(handle.count_rows()) if selection is None else len(selection)
         self.fingerprint = fingerprint(handle.schema)
         self._moment: Moment | None = moment
         self._created_us: int | None = None
@@ -80,8 +82,8 @@ class Source:
         existing = handle.schema.names
         if columns is not None:
             known_columns("columns", columns, existing)
-        offsets = None if predicate is None else _select(handle, predicate)
-        return cls(handle, moment, factory, existing if columns is None else columns, offsets)
+        selection = None if predicate is None else _select(handle, predicate)
+        return cls(handle, moment, factory, existing if columns is None else columns, selection)
 
     def at(self, version: int, columns: Sequence[str] | None, predicate: str | None) -> Source:
         """Pin another version of the same table and branch (IDN-7).
@@ -105,8 +107,8 @@ class Source:
                 moment.warn()
         return self._created_us
 
-    def take(self, rows: Positions) -> pa.RecordBatch:
-        """Read these selected rows, distinct and in any order; the batch has them in the order given.
+    def take(self, rows: Positions) -> Window:
+        """Read these selected rows, distinct and in any order; the window has them in the order given.
 
         Raises
         ------
@@ -114,28 +116,29 @@ class Source:
             Other rows came back.
         """
         if self._held is not None:
-            return _one_batch(self._held.take(rows))
+            return Window(self._held, rows.astype(np.int64))
         handle = self._opened()
-        offsets = rows if self._offsets is None else self._offsets[rows]
+        offsets = rows if self._selection is None else self._selection.offsets(rows)
         ascending = np.argsort(offsets)
         wanted = offsets[ascending]
-        table = handle.take_offsets(wanted.tolist()).select(self._columns).to_arrow().combine_chunks()
+        # Ascending, so that neighbours are read as ranges.
+        table = handle.take_offsets(wanted.tolist()).select(self._columns).to_arrow()
         found = table.column(_KEY).to_numpy()
         self._verify()
-        by_key = np.argsort(found)
+        by_key = np.argsort(found, kind="stable")
         if not np.array_equal(found[by_key], wanted):
             raise ReadError(
                 f"a read of {len(wanted)} rows of {self.name!r} version {self.version} returned {len(found)} rows, or other ones"
             )
         index = np.empty_like(ascending)
         index[ascending] = by_key
-        return _one_batch(table.drop_columns([_KEY]).take(index))
+        return Window(_one_batch(table.select(self._columns[:-1])), index)
 
     def _opened(self) -> Any:
         """The handle; in a process that the source travelled to, the pinned version opened again, if it still is what it was."""
         if self._handle is None and self._recipe is not None:
             handle = _pin(self._recipe.open(), self.version, self.branch)
-            if fingerprint(handle.schema) != self.fingerprint or (self._offsets is None and handle.count_rows() != self.rows):
+            if fingerprint(handle.schema) != self.fingerprint or (self._selection is None and handle.count_rows() != self.rows):
                 raise self._another_table()
             self._moment, self._handle = Moment(handle), handle
         return self._handle
@@ -159,14 +162,14 @@ class Source:
             state["_recipe"] = Recipe.of(self._handle, self._factory)
             if state["_recipe"].in_memory:
                 state["_held"] = self._all_rows()
-                state["_offsets"] = None
+                state["_selection"] = None
         return state
 
-    def _all_rows(self) -> pa.Table:
+    def _all_rows(self) -> pa.RecordBatch:
         """All selected rows in their order."""
         table = self._handle.search().select(self._columns).to_arrow()
         table = table.sort_by(_KEY).drop_columns([_KEY])
-        return table if self._offsets is None else table.take(self._offsets)
+        return _one_batch(table if self._selection is None else table.take(self._selection.all()))
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
@@ -208,12 +211,11 @@ def _pin(table: Any, version: int | str | None, branch: str | None = None) -> An
         ) from error
 
 
-def _select(handle: Any, predicate: str) -> Positions:
-    """Offsets of the rows that pass the predicate, ascending (TRM-1): one scan."""
+def _select(handle: Any, predicate: str) -> Selection:
+    """The rows that pass the predicate (TRM-1): one scan."""
     # In parentheses, so that nothing can follow the predicate: the engine would ignore "id > 3 LIMIT 5" behind the 3.
     query = handle.search().where(f"({predicate})").select([_KEY])
     try:
-        batches = [batch.column(0).to_numpy() for batch in query.to_batches()]
+        return Selection((batch.column(0).to_numpy().astype(np.uint64) for batch in query.to_batches()), handle.count_rows())
     except Exception as error:  # whatever the engine raises on a predicate that it cannot plan or carry out, its panics included
         raise FilterError(f"filter {predicate!r} cannot be carried out; the engine says: {error}", "filter") from error
-    return np.sort(np.concatenate([np.empty(0, dtype=np.uint64), *batches]).astype(np.uint64))

@@ -9,6 +9,14 @@ from model.loader import Settings
 from streaming import StreamingDataLoader, StreamingDataset
 from tests.support import ARGUMENTS, ids, numbered_table, outcome
 
+# How batches are made: of rows by a collate_fn, or of columns in a format.
+LAYOUTS = (None, "python", "torch", "numpy", "arrow")
+
+
+def batch_ids(batch: Any) -> tuple[int, ...]:
+    """The ids of a batch, on either path."""
+    return tuple(batch if isinstance(batch, list) else batch["id"].tolist())
+
 
 class PoolTwin:
     def __init__(self, settings: Settings, epoch: int = 0) -> None:
@@ -16,6 +24,7 @@ class PoolTwin:
         self.dataset = StreamingDataset(numbered_table(settings.rows), epoch=epoch, **arguments)
         self.model = pool.open_pool(settings, epoch)
         self.iterator: Any = None
+        self.passes = 0
         self.check()
 
     def check(self) -> None:
@@ -30,7 +39,8 @@ class PoolTwin:
 
         def begin() -> Any:
             arguments = {"num_workers": workers, "worker_sharding": mode, "batch_size": batch_size, **others}
-            loader = StreamingDataLoader(self.dataset, collate_fn=one if batch_size is None else ids, **arguments)
+            arguments |= {"collate_fn": one} if batch_size is None else self.next_path()
+            loader = StreamingDataLoader(self.dataset, **arguments)
             assert len(loader) == pool.length(self.model.loader.settings, workers, mode, batch_size)
             return iter(loader)
 
@@ -44,11 +54,17 @@ class PoolTwin:
         self.check()
         return None
 
+    def next_path(self) -> dict[str, Any]:
+        """Another way to make batches for each pass (BAT-1)."""
+        self.passes += 1
+        layout = LAYOUTS[(self.passes + len(self.dataset)) % len(LAYOUTS)]
+        return {"collate_fn": ids} if layout is None else {"format": layout}
+
     def deliver(self) -> tuple[int, ...] | None:
         """One batch; None at the end of the pass."""
         self.model, expected = pool.deliver(self.model)
         batch = next(self.iterator, None)
-        assert (None if batch is None else tuple(batch)) == expected
+        assert (None if batch is None else batch_ids(batch)) == expected
         if expected is None:
             self.iterator = None
         self.check()

@@ -522,27 +522,3 @@ def test_an_interrupt_while_the_reader_starts_leaves_no_thread(monkeypatch: pyte
     monkeypatch.undo()
     assert ids(dataset) == SEQUENCE
     del kept
-
-
-def test_windows_are_bounded_in_bytes_and_the_first_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DLV-10: never more rows than the budget of a window pays for, one row at least, the first at most 16 (ARG-14)."""
-    sizes: list[tuple[int, int]] = []
-    table = connection().create_table("bytes", pa.table({"id": range(3000), "x": [b"x" * 1000] * 3000}), mode="overwrite")
-    for budget in (1, 5000, 100_000, 2**24):
-        dataset = StreamingDataset(table, num_splits=3, shuffle_seed=1, read_ahead_bytes=budget)
-        take = dataset._position.standing.source.take
-        sizes.clear()
-
-        def recording(rows: Any, take: Any = take) -> Any:
-            batch = take(rows)
-            sizes.append((batch.num_rows, batch.nbytes))
-            return batch
-
-        dataset._position.standing.source.take = recording  # type: ignore[method-assign]
-        assert len({row["id"] for row in itertools.islice(dataset, 600)}) == 600
-        assert sizes[0][0] <= 16
-        for rows, held in sizes[1:]:
-            assert held <= max(budget // 2, 1100)
-            assert rows >= 1
-        if budget == 2**24:
-            assert len(sizes) <= 4, "windows grow"

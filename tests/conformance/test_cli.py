@@ -47,6 +47,12 @@ class Crashes(ListLoader):
             raise KeyError("boom")
         return super().open(world)
 
+class Skips(ListLoader):
+    def save(self, handle):
+        partial = handle["received"] % (handle["world"].num_splits // handle["world"].world_size) > 0
+        state = super().save(handle)
+        return {**state, "cycles": state["cycles"] + partial}
+
 class Insane(ListLoader):
     def pull(self, handle):
         return [1]
@@ -182,7 +188,7 @@ def test_known_gaps_are_allowed_and_stale_ones_are_not(do: Do, loaders: str, tmp
 
 
 @pytest.mark.parametrize(
-    ("name", "clause"), [("RepeatsACycle", "RES-3"), ("Repeats", "ORD-6"), ("Shuffling", "ORD-3"), ("Crashes", "CYC-1")]
+    ("name", "clause"), [("RepeatsACycle", "RES-3"), ("Repeats", "ORD-6"), ("Shuffling", "ORD-3"), ("Crashes", "CYC-1"), ("Skips", "RES-8")]
 )
 def test_a_violation_can_be_replayed(do: Do, loaders: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, clause: str) -> None:
     """By the command in the report, from the report itself, and no longer on a loader that is right."""

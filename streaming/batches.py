@@ -1,0 +1,262 @@
+"""Batches straight from Arrow columns, without a Python object per row (spec/batches.md, BAT-1 to BAT-8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+from pyarrow import types
+from torch.utils.data import default_collate
+
+from streaming.errors import BatchError
+
+FORMATS: Final = ("python", "torch", "numpy", "arrow")
+
+# What Python values of these types become, whatever the value; uint64 may not fit, float16 differs between releases of pyarrow.
+_WIDE: Final[dict[pa.DataType, Any]] = {
+    **dict.fromkeys([pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()], np.int64),
+    **dict.fromkeys([pa.float32(), pa.float64()], np.float64),
+    pa.bool_(): np.bool_,
+}
+_TEXT: Final = (
+    types.is_string,
+    types.is_large_string,
+    types.is_string_view,
+    types.is_binary,
+    types.is_large_binary,
+    types.is_fixed_size_binary,
+    types.is_binary_view,
+)
+
+Numbers: TypeAlias = npt.NDArray[Any]
+
+
+class Views:
+    """A list of views of one tensor, which travels to another process as that tensor and arrives as the list."""
+
+    def __init__(self, whole: torch.Tensor, lengths: list[int] | None = None) -> None:
+        self.whole, self.lengths = whole, lengths
+
+    def list(self) -> list[torch.Tensor]:
+        """The views: of the given lengths, else each of the first dimension."""
+        return _views(self.whole, self.lengths)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _views, (self.whole, self.lengths)
+
+
+def _views(whole: torch.Tensor, lengths: list[int] | None) -> list[torch.Tensor]:
+    return list(whole.unbind(0) if lengths is None else torch.split(whole, lengths))
+
+
+def make_batch(rows: pa.RecordBatch, layout: str, travels: bool = False) -> Any:
+    """A batch of rows in one of `FORMATS`.
+
+    Parameters
+    ----------
+    rows : pyarrow.RecordBatch
+        In memory that nobody else uses.
+    layout : str
+        The format.
+    travels : bool
+        Whether the batch is pickled next: then lists of many views are left as `Views`.
+
+    Raises
+    ------
+    BatchError
+        A column that the format cannot hold (BAT-4 to BAT-6).
+    """
+    if layout == "arrow":
+        return rows
+    build = _BUILDERS[layout]
+    batch = {}
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        try:
+            value = build(column)
+            batch[name] = value if travels else _unpacked(value)
+        except (TypeError, ValueError, RuntimeError, OverflowError, pa.ArrowException) as error:
+            raise BatchError(_REFUSED.format(name, column.type, layout, error), name) from error
+    return batch
+
+
+_REFUSED: Final = (
+    "column {!r} of type {} cannot be batched with format={!r}: {}. Leave it out (columns=), select rows without null or of one length "
+    '(filter=), convert it (columnar_transform=, collate_fn=), or take format="arrow"'
+)
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, Views):
+        return value.list()
+    return {name: _unpacked(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+# ---- python: what default_collate makes of rows
+
+
+def _python(column: pa.Array) -> Any:
+    """As `default_collate` has it, which is asked itself about all but the commonest types."""
+    if column.null_count == 0:
+        if types.is_struct(column.type) and _distinct(column.type):
+            return {field.name: _python(child) for field, child in zip(column.type, column.flatten(), strict=True)}
+        numbers = _numbers(column)
+        wide = None if numbers is None else _WIDE.get(_entry_type(column.type))
+        if numbers is not None and numbers.ndim <= 2 and wide is not None:
+            # Lists come out transposed: the i-th tensor holds the i-th entry of every row.
+            tensor = torch.from_numpy(numbers.T.astype(wide, order="C"))
+            return tensor if numbers.ndim == 1 else Views(tensor)
+    return default_collate(column.to_pylist())
+
+
+def _entry_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if _is_list(kind) else kind
+
+
+# ---- torch and numpy: native types
+
+
+@dataclass(frozen=True)
+class _Native:
+    """How a format holds a column in its own type.
+
+    Parameters
+    ----------
+    leaf : callable
+        Numbers, in memory of their own.
+    ragged : callable
+        Lists of numbers, one behind the other, and their lengths.
+    text : callable
+        Strings or binaries.
+    other : callable
+        Every other type.
+    """
+
+    leaf: Callable[[Numbers], Any]
+    ragged: Callable[[Numbers, list[int]], Any]
+    text: Callable[[pa.Array], Any]
+    other: Callable[[pa.Array], Any]
+
+    def build(self, column: pa.Array) -> Any:
+        """The column."""
+        kind = column.type
+        if types.is_dictionary(kind):
+            return self.build(column.dictionary_decode())
+        if any(is_text(kind) for is_text in _TEXT):
+            return self.text(column)
+        if types.is_struct(kind) and _distinct(kind):
+            # Where the struct is null, so are its entries.
+            return {field.name: self.build(child) for field, child in zip(kind, column.flatten(), strict=True)}
+        return self._numeric(column) if _is_numeric(kind) else self.other(column)
+
+    def _numeric(self, column: pa.Array) -> Any:
+        _no_nulls(column)
+        numbers = _numbers(column)
+        if numbers is not None:
+            return self.leaf(numbers.copy())
+        entries = _numbers(column.flatten())
+        if entries is not None and entries.ndim == 1:
+            return self.ragged(entries.copy(), column.value_lengths().to_pylist())
+        return [self.leaf(_dense(row.values)) for row in column]
+
+
+def _dense(entries: pa.Array) -> Numbers:
+    numbers = _numbers(entries)
+    if numbers is None:
+        raise TypeError("lists of different lengths inside one row")
+    return numbers.copy()
+
+
+def _no_type(column: pa.Array) -> Any:
+    raise TypeError(f"torch has no type for {column.type}")
+
+
+def _objects(column: pa.Array) -> Numbers:
+    """Python values, or dates and times as NumPy has them."""
+    if types.is_timestamp(column.type) or types.is_date(column.type) or types.is_duration(column.type):
+        return np.array(column.to_numpy(zero_copy_only=False))
+    objects = np.empty(len(column), dtype=object)
+    objects[:] = column.to_pylist()
+    return objects
+
+
+_BUILDERS: Final[dict[str, Callable[[pa.Array], Any]]] = {
+    "python": _python,
+    "torch": _Native(
+        leaf=torch.from_numpy,
+        ragged=lambda entries, lengths: Views(torch.from_numpy(entries), lengths),
+        text=lambda column: column.to_pylist(),
+        other=_no_type,
+    ).build,
+    "numpy": _Native(
+        leaf=lambda numbers: numbers,
+        ragged=lambda entries, lengths: np.split(entries, np.cumsum(lengths)[:-1]),
+        text=_objects,
+        other=_objects,
+    ).build,
+}
+
+
+# ---- Arrow
+
+
+def _numbers(column: pa.Array) -> Numbers | None:
+    """Numbers as an array of as many dimensions as the lists are deep; None for other types, nulls, and lists of different lengths."""
+    kind = column.type
+    if column.null_count:
+        return None
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+        numbers: Numbers = column.to_numpy(zero_copy_only=False)
+        return numbers
+    if not _is_list(kind) or not _is_numeric(kind):
+        return None
+    if len(column) == 0:
+        return _nothing(kind)
+    if types.is_fixed_size_list(kind):
+        length = kind.list_size
+    else:
+        offsets = column.offsets.to_numpy()
+        length = int(offsets[1] - offsets[0])
+        if (np.diff(offsets) != length).any():
+            return None
+    entries = _numbers(column.flatten())
+    return None if entries is None else entries.reshape(len(column), length, *entries.shape[1:])
+
+
+def _nothing(kind: pa.DataType) -> Numbers:
+    """No lists: those below are as long as their type says, else empty."""
+    shape = [0]
+    while _is_list(kind):
+        shape.append(kind.list_size if types.is_fixed_size_list(kind) else 0)
+        kind = kind.value_type
+    return np.empty(shape, dtype=kind.to_pandas_dtype())
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    """A number or a list of numbers, to any depth."""
+    while _is_list(kind):
+        kind = kind.value_type
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def _distinct(kind: pa.StructType) -> bool:
+    names = [field.name for field in kind]
+    return 0 < len(names) == len(set(names))
+
+
+def _no_nulls(column: pa.Array) -> None:
+    """Refuse null, in the column or in the lists of it."""
+    while True:
+        if column.null_count:
+            raise TypeError("it has null")
+        if not _is_list(column.type):
+            return
+        column = column.flatten()

@@ -1,0 +1,37 @@
+"""Rows as they were read: a window in storage order, and the order in which they are wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows of a sequence, in two steps: as they were read, and where each wanted one is.
+
+    Parameters
+    ----------
+    read : pyarrow.RecordBatch
+        The rows as they came.
+    index : array of shape (n,)
+        For each wanted row, in order, its place among them.
+    """
+
+    read: pa.RecordBatch
+    index: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def nbytes(self) -> int:
+        """Arrow bytes of the wanted rows."""
+        return int(self.read.nbytes * len(self) // self.read.num_rows)
+
+    def rows(self, begin: int, end: int) -> pa.RecordBatch:
+        """The wanted rows ``begin <= i < end``, in memory of their own."""
+        return self.read.take(pa.array(self.index[begin:end]))
