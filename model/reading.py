@@ -25,6 +25,7 @@ from fractions import Fraction
 LARGEST_ROWS = 32768
 LARGEST_BYTES = 8 * 2**20
 FIRST_ROWS = 16
+FIRST_MOST_ROWS = 256
 GROWTH = 8
 LARGEST_AHEAD = 8
 SLOW = 0.020
@@ -220,9 +221,10 @@ def size(reader: Reader, seen: Seen, event: Begun) -> Iterable[str]:
     means, start, batch = seen.means(reader), sum(seen.begun), reader.batch
     bounded = reader.read_batch_size is not None and batch is not None and reader.read_batch_size < batch
     if not seen.begun:
-        if event.rows > (batch or FIRST_ROWS):
-            yield f"REA-3: more than {batch or FIRST_ROWS} rows in the first window"
-        if batch is not None and event.rows < min(batch, reader.rows) and not bounded and not reader.known:
+        first = min(max(batch or FIRST_ROWS, FIRST_ROWS), FIRST_MOST_ROWS)
+        if event.rows > first:
+            yield f"REA-3: more than {first} rows in the first window"
+        if batch is not None and event.rows < min(batch, FIRST_MOST_ROWS, reader.rows) and not bounded and not reader.known:
             yield f"REA-3: less than the batch of {batch} rows in the first window"
         return
     most = min(GROWTH * max(seen.begun), LARGEST_ROWS)

@@ -126,7 +126,7 @@ class WindowReader:
         self._supply, self._ahead, self._meter = supply, ahead, meter
         self._batch_rows = batch_rows or 1
         self._window_bytes = max(min(ahead.budget // 2, _MOST_BYTES), 1)
-        self._row_bytes = 1.0
+        self._row_bytes = 0.0
         self._largest = 0
         self._submitted = 0
         self._depth = 1
@@ -181,7 +181,7 @@ class WindowReader:
 
     def _fill(self) -> None:
         """Read on, as far as depth and budget allow."""
-        affordable = int(self._window_bytes / self._row_bytes)
+        affordable = int(self._window_bytes / self._row_bytes) if self._row_bytes else _MOST_ROWS
         rows = max(1, min(affordable, self._largest * _GROWTH, self._ahead.most_rows))
         while len(self._slots) < self._depth and self._submitted < len(self._supply):
             ahead = sum(slot.nbytes or slot.judged for slot in self._slots)

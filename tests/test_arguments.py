@@ -26,6 +26,10 @@ INTEGERS = {
     "shuffle_clump_size": 1,
     "version": 1,
     "read_ahead_bytes": 1,
+    "transform_parallelism": 0,
+    "transform_queue_depth": 1,
+    "read_batch_size": 1,
+    "io_queue_depth": 1,
 }
 NOT_INTEGERS = [True, 1.0, "1", [1], np.float64(1), np.bool_(True), float("nan")]
 
@@ -40,7 +44,7 @@ def refusal(table: Any = None, **arguments: Any) -> StreamingError:
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("value", NOT_INTEGERS, ids=repr)
 def test_what_is_no_integer(name: str, value: object) -> None:
-    """ARG-1, ARG-3, ARG-5, ARG-6, ARG-7, ARG-11, ARG-14."""
+    """ARG-1, ARG-3, ARG-5, ARG-6, ARG-7, ARG-11, ARG-14, ARG-21 to ARG-24."""
     if (name, value) == ("version", "1"):
         assert refusal(version=value).code == "data.version", "a str is the name of a tag"
         return
@@ -52,7 +56,7 @@ def test_what_is_no_integer(name: str, value: object) -> None:
 
 @pytest.mark.parametrize(("name", "low"), INTEGERS.items())
 def test_integers_out_of_range(name: str, low: int) -> None:
-    """ARG-1, ARG-3, ARG-5, ARG-6, ARG-7, ARG-11, ARG-14."""
+    """ARG-1, ARG-3, ARG-5, ARG-6, ARG-7, ARG-11, ARG-14, ARG-21 to ARG-24."""
     for value in (low - 1, -(2**64), 2**63, 2**64 - 1, 2**64, 10**30):
         error = refusal(**{name: value})
         assert (error.code, error.argument) == (VALUE, name)
@@ -70,6 +74,10 @@ def test_numpy_integers_are_stored_as_int(kind: type) -> None:
         "shuffle_seed": 5,
         "shuffle_clump_size": 2,
         "read_ahead_bytes": 100,
+        "transform_parallelism": 2,
+        "transform_queue_depth": 3,
+        "read_batch_size": 4,
+        "io_queue_depth": 5,
     }
     dataset = StreamingDataset(numbered_table(24), **{name: kind(value) for name, value in arguments.items()})
     plain = StreamingDataset(numbered_table(24), **arguments)
@@ -106,13 +114,19 @@ def test_numpy_integers_are_stored_as_int(kind: type) -> None:
         ({"filter": "nothing > 3"}, "argument.filter", "filter"),
         ({"filter": "id + 3"}, "argument.filter", "filter"),
         ({"transform": "f"}, TYPE, "transform"),
+        ({"columnar_transform": 3}, TYPE, "columnar_transform"),
+        ({"columnar_transform": len, "transform": len}, VALUE, "columnar_transform"),
+        ({"on_transform_error": "skip", "transform": len}, VALUE, "on_transform_error"),
+        ({"on_transform_error": None, "transform": len}, TYPE, "on_transform_error"),
+        ({"on_transform_error": "fill"}, VALUE, "on_transform_error"),
+        ({"transform_fill": 3, "transform": len}, VALUE, "transform_fill"),
         ({"connection_factory": "f"}, TYPE, "connection_factory"),
         ({"partial_cycle": "skip"}, VALUE, "partial_cycle"),
         ({"partial_cycle": None}, TYPE, "partial_cycle"),
     ],
 )
 def test_other_bad_arguments(arguments: dict[str, Any], code: str, name: str) -> None:
-    """ARG-1, ARG-4, ARG-5, ARG-9, ARG-10, ARG-11, ARG-12, ARG-13, ARG-17."""
+    """ARG-1, ARG-4, ARG-5, ARG-9, ARG-10, ARG-11, ARG-12, ARG-13, ARG-17, ARG-18, ARG-19, ARG-20."""
     error = refusal(**arguments)
     assert (error.code, error.argument) == (code, name)
     assert name in str(error)

@@ -1,0 +1,322 @@
+"""Transforms, either kind, with and without threads, raising and filling, against the model (BAT-9 to BAT-13, DLV-7)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import default_collate
+
+from model import transforms as model
+from model.batches import Tensor
+from streaming import StreamingDataLoader, StreamingDataset, transforms
+from streaming.errors import ArgumentValueError, BatchError, TransformError
+from tests.support import numbered_table
+from tests.test_batches import same
+
+ROWS = 40
+
+
+class BadRow(Exception):
+    pass
+
+
+class Doubling:
+    """Doubles ids, raises for some of them, and takes its time for others."""
+
+    def __init__(self, bad: set[int], columnar: bool, slow: set[int] = frozenset()) -> None:  # type: ignore[assignment]
+        self.bad, self.columnar, self.slow = bad, columnar, slow
+
+    def __call__(self, batch: pa.RecordBatch) -> Any:
+        ids = batch["id"].to_pylist()
+        if self.slow & set(ids):
+            time.sleep(0.002)
+        for number in ids:
+            if number in self.bad:
+                raise BadRow(number)
+        if self.columnar:
+            return {"twice": torch.tensor([2 * number for number in ids]), "name": [str(number) for number in ids]}
+        return [2 * number for number in ids]
+
+    def of_model(self, rows: tuple[dict[str, Any], ...]) -> Any:
+        for row in rows:
+            if row["id"] in self.bad:
+                raise BadRow(row["id"])
+        ids = [row["id"] for row in rows]
+        if self.columnar:
+            return {"twice": Tensor("int64", (len(ids),), tuple(2 * i for i in ids)), "name": [str(i) for i in ids]}
+        return [2 * i for i in ids]
+
+
+def repair(row: dict[str, int], error: Exception) -> Any:
+    assert isinstance(error, BadRow)
+    assert error.args == (row["id"],)
+    return -row["id"]
+
+
+def repair_columns(row: dict[str, int], error: Exception) -> Any:
+    return {"twice": repair(row, error), "name": "repaired", "more": 1}
+
+
+def dataset_of(transform: Doubling, fills: bool, threads: int, **others: Any) -> StreamingDataset:
+    kind = "columnar_transform" if transform.columnar else "transform"
+    fill = {"on_transform_error": "fill", "transform_fill": repair_columns if transform.columnar else repair} if fills else {}
+    return StreamingDataset(numbered_table(ROWS), shuffle=False, transform_parallelism=threads, **{kind: transform}, **fill, **others)
+
+
+BAD = st.sets(st.integers(0, ROWS - 1), max_size=4)
+
+
+@given(BAD, BAD, st.booleans(), st.booleans(), st.sampled_from([0, 1, 3]), st.sampled_from([None, 1, 4, 7, 50]))
+def test_what_is_delivered_is_the_models(
+    bad: set[int], slow: set[int], columnar: bool, fills: bool, threads: int, batch_size: int | None
+) -> None:
+    """BAT-9, BAT-11, BAT-13, DLV-7, STA-2: rows, batches, errors, places, counts. Sampled over failures, delays, kinds, threads, sizes."""
+    transform = Doubling(bad, columnar, slow)
+    dataset = dataset_of(transform, fills, threads)
+    theirs = model.Transform(
+        transform.of_model, columnar, "fill" if fills else "raise", (repair_columns if columnar else repair) if fills else None
+    )
+    rows = [{"id": i} for i in range(ROWS)]
+    calls = [1] * ROWS if batch_size is None else [batch_size] * (ROWS // batch_size) + [ROWS % batch_size] * (ROWS % batch_size > 0)
+    expected = model.deliver(rows, calls, theirs, batch_size=batch_size)
+    iterator = iter(dataset if batch_size is None else StreamingDataLoader(dataset, batch_size=batch_size))
+    items, error = [], None
+    while True:
+        try:
+            items.append(next(iterator))
+        except StopIteration:
+            break
+        except BadRow as raised:
+            error = raised
+            break
+    see = entries if batch_size is None else plain
+    assert [see(item) for item in items] == [see(item) for item in expected.items]
+    assert (error is None) == (expected.error is None)
+    assert error is None or error.args == expected.error.args  # type: ignore[union-attr]
+    stats = dataset.stats()
+    assert (stats.rows_received, stats.rows_filled) == (expected.rows, expected.filled)
+    assert dataset.samples_remaining == ROWS - expected.rows or (error is None and not dataset.samples_remaining)
+    del iterator
+
+
+def plain(item: Any) -> Any:
+    """A row or batch without its containers: the model's tensors and torch's say the same."""
+    if isinstance(item, torch.Tensor):
+        return (str(item.dtype), item.tolist())
+    if isinstance(item, Tensor):
+        return (f"torch.{item.dtype}", list(item.values) if item.shape else item.values[0])
+    return {name: plain(value) for name, value in item.items()} if isinstance(item, dict) else item
+
+
+def entries(row: Any) -> Any:
+    """The values of a row: whether a filled one is an entry of a tensor depends on the calls, which are free here."""
+    return (
+        (int(plain(row["twice"])[1]) if not isinstance(row["twice"], int) else row["twice"], row["name"]) if isinstance(row, dict) else row
+    )
+
+
+COLUMNS: dict[str, Any] = {
+    "int16": lambda n: np.arange(n, dtype=np.int16),
+    "matrix": lambda n: np.arange(2 * n, dtype=np.float32).reshape(n, 2),
+    "float tensor": lambda n: torch.arange(n) / 2,
+    "cube": lambda n: torch.zeros(n, 2, 3, dtype=torch.uint8),
+    "bools": lambda n: np.arange(n) % 2 == 0,
+    "strings": lambda n: [str(i) for i in range(n)],
+    "floats": lambda n: [i / 4 for i in range(n)],
+    "lists": lambda n: [[i, i + 1] for i in range(n)],
+    "text array": lambda n: np.array([str(i) for i in range(n)]),
+    "read only": lambda n: np.broadcast_to(np.float64(3), n),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_columnar_batch_is_what_torch_collates_of_its_rows(name: str) -> None:
+    """BAT-9: the batch, and the rows of bare iteration."""
+
+    def transform(batch: pa.RecordBatch) -> Any:
+        return {"x": COLUMNS[name](batch.num_rows)}
+
+    whole = transform(pa.record_batch({"id": range(7)}))["x"]
+    expected = default_collate([{"x": whole[i]} for i in range(7)])
+    dataset = StreamingDataset(numbered_table(7), shuffle=False, columnar_transform=transform)
+    (batch,) = StreamingDataLoader(dataset, batch_size=7)
+    assert same(batch, expected)
+    (arrays,) = StreamingDataLoader(dataset, batch_size=7, format="numpy")
+    if isinstance(whole, list):
+        assert arrays["x"] == whole
+    else:
+        assert isinstance(arrays["x"], np.ndarray)
+        assert arrays["x"].tolist() == whole.tolist()
+    rows = list(StreamingDataset(numbered_table(7), shuffle=False, columnar_transform=transform, read_batch_size=7))
+    assert same(default_collate(rows), expected)
+    collated = list(StreamingDataLoader(dataset, batch_size=7, collate_fn=default_collate_rows))
+    assert same(collated[0], expected)
+
+
+def default_collate_rows(rows: Any) -> Any:
+    return default_collate(rows)
+
+
+def test_calls_are_batches() -> None:
+    """BAT-9: in the loader a columnar transform sees exactly the rows of each batch, so that it can pad."""
+    seen = []
+
+    def transform(batch: pa.RecordBatch) -> dict[str, Any]:
+        seen.append(batch["id"].to_pylist())
+        return {"id": batch["id"].to_numpy()}
+
+    for threads in (0, 2):
+        seen.clear()
+        dataset = StreamingDataset(
+            numbered_table(ROWS), shuffle_seed=3, num_splits=4, columnar_transform=transform, transform_parallelism=threads
+        )
+        batches = [batch["id"].tolist() for batch in StreamingDataLoader(dataset, batch_size=6)]
+        assert sorted(seen) == sorted(batches)
+        assert [len(batch) for batch in batches] == [6] * 6 + [4]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        [1] * 8,
+        {},
+        {1: np.zeros(8)},
+        {"x": np.zeros(7)},
+        {"x": torch.zeros(9)},
+        {"x": 3},
+        {"x": np.float64(3)},
+        {"x": "12345678"},
+        {"x": ()},
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("mode", ["raise", "fill"])
+def test_what_is_no_columns(result: Any, mode: str) -> None:
+    """BAT-10, BAT-12: refused in either mode; the batches before it are received."""
+
+    def transform(batch: pa.RecordBatch) -> Any:
+        return result if 8 in batch["id"].to_pylist() else {"x": batch["id"].to_numpy()}
+
+    dataset = StreamingDataset(numbered_table(ROWS), shuffle=False, columnar_transform=transform, on_transform_error=mode)
+    batches = iter(StreamingDataLoader(dataset, batch_size=8))
+    assert next(batches)["x"].tolist() == list(range(8))
+    with pytest.raises(TransformError, match="columnar_transform"):
+        next(batches)
+    assert dataset.samples_remaining == ROWS - 8
+
+
+def test_columns_that_torch_cannot_hold() -> None:
+    """BAT-9: `batch.column`, naming the column."""
+    dataset = StreamingDataset(
+        numbered_table(8), shuffle=False, columnar_transform=lambda batch: {"odd": [[1], [1, 2]] * (len(batch) // 2)}
+    )
+    with pytest.raises(BatchError, match="'odd'") as refusal:
+        next(iter(StreamingDataLoader(dataset, batch_size=8)))
+    assert refusal.value.column == "odd"
+
+
+def test_filled_rows_take_the_type_of_their_column() -> None:
+    """BAT-11: dtype and shape of the rows that did not fail; what does not fit is `transform.failed`, missing columns too."""
+
+    def transform(batch: pa.RecordBatch) -> dict[str, Any]:
+        ids = batch["id"].to_numpy()
+        if 5 in ids:
+            raise BadRow(5)
+        return {"a": ids.astype(np.int16), "v": torch.zeros(len(ids), 3, dtype=torch.float16), "s": [str(i) for i in ids]}
+
+    def batch(fill: Any) -> Any:
+        dataset = StreamingDataset(
+            numbered_table(8), shuffle=False, columnar_transform=transform, on_transform_error="fill", transform_fill=fill
+        )
+        return next(iter(StreamingDataLoader(dataset, batch_size=8)))
+
+    good = batch({"a": -1, "v": np.ones(3), "s": "filled"})
+    assert (good["a"].dtype, good["v"].dtype) == (torch.int16, torch.float16)
+    assert good["a"].tolist() == [0, 1, 2, 3, 4, -1, 6, 7]
+    assert good["v"].sum(dim=1).tolist() == [0, 0, 0, 0, 0, 3, 0, 0]
+    assert good["s"][5] == "filled"
+    for fill in ({"a": -1, "v": np.ones(3)}, {"a": -1, "v": np.ones(4), "s": ""}, {"a": "x", "v": np.ones(3), "s": ""}, 3, None):
+        with pytest.raises(TransformError):
+            batch(fill)
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_failures_that_cannot_be_isolated(threads: int) -> None:
+    """BAT-12: no row fails alone; a fill that fails, behind the rows before it; StopIteration is filled like any other."""
+
+    def together(batch: pa.RecordBatch) -> list[int]:
+        if len(batch) > 1:
+            raise BadRow("together")
+        return [0]
+
+    def stopping(batch: pa.RecordBatch) -> list[int]:
+        if 3 in batch["id"].to_pylist():
+            raise StopIteration
+        return batch["id"].to_pylist()  # type: ignore[no-any-return]
+
+    def failing(row: Any, error: Exception) -> int:
+        raise KeyError(row["id"])
+
+    common: dict[str, Any] = {"shuffle": False, "on_transform_error": "fill", "transform_parallelism": threads}
+    with pytest.raises(BadRow, match="together"):
+        list(StreamingDataset(numbered_table(8), transform=together, **common))
+    iterator = iter(StreamingDataset(numbered_table(8), transform=stopping, transform_fill=failing, **common))
+    assert [next(iterator) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(KeyError, match="3"):
+        next(iterator)
+    filled = list(StreamingDataset(numbered_table(8), transform=stopping, transform_fill=-1, **common))
+    assert filled == [0, 1, 2, -1, 4, 5, 6, 7]
+
+
+def test_calls_run_at_the_same_time_and_not_too_far_ahead() -> None:
+    """BAT-13: as many at a time as there are threads, and at most `transform_queue_depth` ahead, in the model's words."""
+    together = threading.Barrier(3, timeout=20)
+    events: list[tuple[str, int]] = []
+
+    def transform(batch: pa.RecordBatch) -> dict[str, Any]:
+        first = batch["id"].to_pylist()[0]
+        if first < 3 * 4:
+            together.wait()  # passes only if three calls are under way
+        return {"id": batch["id"].to_numpy()}
+
+    for depth in (None, 2, 5):
+        together.reset()
+        events.clear()
+        dataset = StreamingDataset(
+            numbered_table(ROWS),
+            shuffle=False,
+            columnar_transform=transform,
+            transform_parallelism=3,
+            transform_queue_depth=depth,
+        )
+        loader = iter(StreamingDataLoader(dataset, batch_size=4))
+        with pytest.MonkeyPatch.context() as patch:
+            call = transforms.Outcomes._call
+
+            def recording(self: Any, threads: Any, call: Any = call) -> None:
+                before = len(self._calls)
+                call(self, threads)
+                if len(self._calls) > before:
+                    events.append(("begin", sum(kind == "begin" for kind, _ in events)))
+
+            patch.setattr(transforms.Outcomes, "_call", recording)
+            for number in range(10):
+                assert next(loader)["id"].tolist() == list(range(4 * number, 4 * number + 4))
+                events.append(("take", number))
+        assert list(model.calls_ahead(events, 3, depth)) == []
+        assert len(events) == 20
+
+
+def test_arrow_batches_and_transforms_exclude_each_other() -> None:
+    """BAT-9."""
+    with pytest.raises(ArgumentValueError, match="columnar_transform"):
+        StreamingDataLoader(StreamingDataset(numbered_table(8), columnar_transform=len), batch_size=2, format="arrow")
