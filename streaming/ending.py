@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import weakref
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -14,6 +16,11 @@ class EndingIterator(Iterator[Any]):
 
     # How it ended: "closed", "failed", or None while alive. An interrupt may come before a constructor is through.
     _over: str | None = "closed"
+
+    def _begin(self) -> None:
+        """Be alive."""
+        self._over = None
+        _iterators.add(self)
 
     @property
     def alive(self) -> bool:
@@ -42,3 +49,13 @@ class EndingIterator(Iterator[Any]):
         if self._over == "failed":
             raise IteratorFailedError("this iterator failed and is over; a new one starts with what was not received")
         raise StopIteration
+
+
+_iterators: weakref.WeakSet[EndingIterator] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """End what is alive while the interpreter is still whole: later, threads cannot be told to stop any more."""
+    for iterator in list(_iterators):
+        iterator.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import inspect
 import multiprocessing
+import signal
 import weakref
 from collections.abc import Collection, Iterator, Mapping
 from multiprocessing.context import BaseContext
@@ -208,7 +209,7 @@ class LoaderIterator(EndingIterator):
         self._inner: Any = inner
         self._account, self._elsewhere = account, elsewhere
         self._rows, self._delivery = len(begun.sequence), begun.delivery
-        self._over = None
+        self._begin()
         _with_workers.add(self)
 
     def __next__(self) -> Any:
@@ -267,6 +268,8 @@ _with_workers: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
 def _stop_workers() -> None:
     """End the workers of live iterators before multiprocessing removes what a worker that is still starting needs (WRK-15)."""
     workers = [worker for iterator in _with_workers for worker in getattr(iterator._inner, "_workers", ())]
+    if workers and hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would call it a failure
     for worker in workers:
         worker.terminate()
     for worker in workers:

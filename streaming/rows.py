@@ -69,7 +69,7 @@ class RowIterator(EndingIterator):
         self._rows: deque[Any] = deque()
         self._made = 0
         self._bad_row: Exception | None = None
-        self._over = None
+        self._begin()
 
     def __next__(self) -> Any:
         """Return the next row (DLV-11), or the transform's output for it.

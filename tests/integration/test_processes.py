@@ -348,14 +348,17 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path, table: Any) ->
     assert "WorkerFailedError" in shown.stderr.splitlines()[-1]
 
 
-def test_a_script_may_end_with_live_iterators(tmp_path: Path, table: Any) -> None:
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_script_may_end_with_live_iterators(method: str, tmp_path: Path, table: Any) -> None:
+    """Also with some that live until modules are taken apart, and where workers are children of the trainer."""
     shown = run_script(
         tmp_path,
-        """
+        f"""
         if __name__ == "__main__":
-            iterator = iter(loader)
+            loader.multiprocessing_context = "{method}"
+            jobs.kept = iterator = iter(loader)
             print(sorted(next(iterator)[0]) != [])
-            half = iter(StreamingDataset(table, num_splits=4, shuffle_seed=1))
+            jobs.kept_too = half = iter(StreamingDataset(table, num_splits=4, shuffle_seed=1))
             next(half)
         """,
     )
