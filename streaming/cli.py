@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from streaming.batches import FORMATS
 from streaming.demo.settings import DEFAULT_ROWS, GLOBAL_BATCH, MIN_ROWS, NUM_SPLITS, WORLD_SIZES, DemoError, Settings
-from streaming.errors import ArgumentTypeError, ArgumentValueError
+from streaming.errors import ArgumentTypeError, ArgumentValueError, TooFewRowsError
 from streaming.tools.statefile import NoStateError, UnreadableError
 
 OK: Final = 0
@@ -47,6 +48,16 @@ _TOOL_EXIT_CODES = (
     "2 bad arguments, or the file or table cannot be read; 130 interrupted"
 )
 
+_BENCH = """\
+Measure a StreamingDataLoader on a table: rows per second, where the time goes, and whether turning one knob is worth it.
+The configuration that the options give is measured, and some that change one argument of it. Nothing is changed.
+"""
+
+_BENCH_EXIT_CODES = (
+    "exit codes: 0 measured; 1 a column does not go with the configuration as given;\n"
+    "2 bad arguments, or the table cannot be opened or read; 130 interrupted"
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand.
@@ -59,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit code: 0 success, 1 a check failed, or no valid state or one that does not fit (TOL-2), 2 could not run, 130 interrupted.
+        Exit code: 0 success, 1 a check failed, or no valid state or one that does not fit (TOL-2), or a refused configuration (TOL-6),
+        2 could not run, 130 interrupted.
 
     Raises
     ------
@@ -95,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_inspect(commands)
     _add_trace(commands)
+    _add_bench(commands)
     return parser
 
 
@@ -151,6 +164,47 @@ def _add_trace(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         try:
             return OK if trace.run(arguments) else CHECK_FAILED
         except (ArgumentTypeError, ArgumentValueError) as error:
+            tool.error(str(error))
+
+    tool.set_defaults(run=run, parser=tool)
+
+
+def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    tool = commands.add_parser(
+        "bench",
+        help="measure the loader on a table: where time goes, and which knob to turn",
+        description=_BENCH,
+        epilog=_BENCH_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    tool.add_argument("uri", metavar="URI", help="a LanceDB database")
+    tool.add_argument("table", metavar="TABLE", help="the name of a table in it")
+    tool.add_argument("--batch-size", type=int, default=256, metavar="B", help="rows of a batch (default: %(default)s)")
+    tool.add_argument("--num-splits", type=int, default=8, metavar="S", help="units of distribution (default: %(default)s)")
+    tool.add_argument("--num-workers", type=int, default=0, metavar="W", help="worker processes (default: %(default)s)")
+    tool.add_argument("--worker-sharding", choices=("splits", "batches"), default="splits", help="(default: %(default)s)")
+    tool.add_argument("--columns", metavar="A,B", help="columns to read, parted by commas (default: all)")
+    tool.add_argument("--filter", metavar="SQL", help="predicate that selects rows (default: all rows)")
+    tool.add_argument("--shuffle-clump-size", type=int, metavar="K", help="rows that move together when shuffled (default: 1)")
+    tool.add_argument("--no-shuffle", action="store_true", help="storage order")
+    tool.add_argument("--format", choices=FORMATS, default="python", help="what batches hold (default: %(default)s)")
+    tool.add_argument(
+        "--read-ahead-bytes",
+        type=int,
+        default=64 * 2**20,
+        metavar="N",
+        help="bound on the bytes held and being read (default: %(default)s)",
+    )
+    tool.add_argument("--seconds", type=float, default=3.0, help="for each configuration (default: %(default)s)")
+    tool.add_argument("--only-this", action="store_true", help="measure no variants")
+    tool.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def run(arguments: argparse.Namespace) -> int:
+        from streaming.tools import bench  # noqa: PLC0415  so that help and the demo do not wait for it
+
+        try:
+            return OK if bench.run(arguments) else CHECK_FAILED
+        except (ArgumentTypeError, ArgumentValueError, TooFewRowsError) as error:
             tool.error(str(error))
 
     tool.set_defaults(run=run, parser=tool)
