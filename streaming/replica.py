@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
-from time import perf_counter
 from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
@@ -120,13 +119,11 @@ class CollatedIterator(Iterator[Any]):
         batch = list(islice(self._rows, self._batch_size))
         if not batch:
             raise StopIteration
-        began = perf_counter()
-        try:
-            collated = self._making.collate(batch[0] if self._making.rows_alone else batch)
-        except StopIteration as error:
-            raise WorkerFailedError("collate_fn raised StopIteration, which would have ended the data silently") from error
-        self.meter.batch_seconds += perf_counter() - began
-        return collated, len(batch)
+        with self.meter.batching():
+            try:
+                return self._making.collate(batch[0] if self._making.rows_alone else batch), len(batch)
+            except StopIteration as error:
+                raise WorkerFailedError("collate_fn raised StopIteration, which would have ended the data silently") from error
 
     def close(self) -> None:
         """Stop reading."""

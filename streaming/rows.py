@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any, Final
 
 from streaming.batches import make_batch
@@ -16,7 +15,7 @@ from streaming.order import Order
 from streaming.pipeline import Cutter, ReadAhead, RowSequence, Supply, WindowReader
 from streaming.source import Source
 from streaming.stats import Meter
-from streaming.transforms import Outcome, Outcomes, Transforming
+from streaming.transforms import Outcomes, Transforming
 
 # Rows converted to Python objects, or passed to a transform, at a time; fewer where several threads are to share them.
 _CHUNK_ROWS: Final = 256
@@ -64,7 +63,7 @@ class RowIterator(EndingIterator):
         self._outcomes: Outcomes | None = None
         if transforming is not None:
             chunk = _SHARED_CHUNK_ROWS if transforming.threads else _CHUNK_ROWS
-            self._outcomes = Outcomes(lambda: cutter.some(chunk), lambda: cutter.ready, transforming)
+            self._outcomes = Outcomes(lambda: cutter.some(chunk), lambda: cutter.ready, transforming, meter)
         self._delivery = delivery
         self._rows: deque[Any] = deque()
         self._made = 0
@@ -110,21 +109,20 @@ class RowIterator(EndingIterator):
         if self._bad_row is not None:
             raise self._bad_row
         if self._outcomes is None:
-            chunk = self._cutter.some(_CHUNK_ROWS)
-            if chunk is None:
+            with self.meter.batching():
+                chunk = self._cutter.some(_CHUNK_ROWS)
+                if chunk is not None:
+                    self._rows.extend(chunk.to_pylist())
+            return chunk is not None
+        with self.meter.batching():
+            outcome = self._outcomes.next()
+            if outcome is None:
                 return False
-            began = perf_counter()
-            self._rows.extend(chunk.to_pylist())
-            self.meter.batch_seconds += perf_counter() - began
-            return True
-        outcome = self._outcomes.next()
-        if outcome is None:
-            return False
-        _count(outcome, self.meter, self._made)
-        self._made += outcome.count
-        self._bad_row = outcome.failure
-        columns = outcome.rows
-        self._rows.extend([cut(columns, i) for i in range(outcome.count)] if isinstance(columns, dict) else columns)
+            self.meter.fill(self._made, outcome.filled)
+            self._made += outcome.count
+            self._bad_row = outcome.failure
+            columns = outcome.rows
+            self._rows.extend([cut(columns, i) for i in range(outcome.count)] if isinstance(columns, dict) else columns)
         return bool(self._rows) or self._refill()
 
 
@@ -146,25 +144,26 @@ class BatchIterator(Iterator[Any]):
         self._cutter, self._batch_rows, self._layout, self._travels = cutter, batch_rows, layout, travels
         self._outcomes: Outcomes | None = None
         if transforming is not None:
-            self._outcomes = Outcomes(lambda: cutter.exactly(batch_rows), lambda: cutter.ready, transforming)
+            self._outcomes = Outcomes(lambda: cutter.exactly(batch_rows), lambda: cutter.ready, transforming, meter)
         self._made = 0
 
     def __next__(self) -> tuple[Any, int]:
         """Return the next batch and its row count."""
-        rows = self._cutter.exactly(self._batch_rows) if self._outcomes is None else self._outcomes.next()
-        if rows is None:
-            raise StopIteration
-        if isinstance(rows, Outcome):
-            if rows.failure is not None:
-                raise rows.failure
-            _count(rows, self.meter, self._made)
-        began = perf_counter()
-        if isinstance(rows, Outcome):
-            batch, count = batch_of(rows.rows, self._layout == "numpy"), rows.count
-        else:
-            batch, count = make_batch(rows, self._layout, self._travels), rows.num_rows
+        with self.meter.batching():
+            if self._outcomes is None:
+                rows = self._cutter.exactly(self._batch_rows)
+                if rows is None:
+                    raise StopIteration
+                batch, count = make_batch(rows, self._layout, self._travels), rows.num_rows
+            else:
+                outcome = self._outcomes.next()
+                if outcome is None:
+                    raise StopIteration
+                if outcome.failure is not None:
+                    raise outcome.failure
+                self.meter.fill(self._made, outcome.filled)
+                batch, count = batch_of(outcome.rows, self._layout == "numpy"), outcome.count
         self._made += count
-        self.meter.batch_seconds += perf_counter() - began
         return batch, count
 
     def close(self) -> None:
@@ -172,9 +171,3 @@ class BatchIterator(Iterator[Any]):
         if self._outcomes is not None:
             self._outcomes.close()
         self._cutter.close()
-
-
-def _count(outcome: Outcome, meter: Meter, before: int) -> None:
-    meter.transform_seconds += outcome.seconds
-    for row in outcome.filled:
-        meter.fill(before + row)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, fields
+from time import perf_counter
 
 from streaming.delivery import Delivery
 
@@ -54,12 +55,22 @@ class Meter:
     def __init__(self) -> None:
         self.reads = self.bytes_loaded = 0
         self.read_seconds = self.transform_seconds = self.batch_seconds = self.wait_seconds = 0.0
+        self.own_transform_seconds = 0.0  # those of transform_seconds that were the consumer's own
         self.buffered: Callable[[], int] = int
         self._filled, self._filled_ahead = 0, deque[int]()
 
-    def fill(self, row: int) -> None:
-        """Note that this row of the pass is filled; they come in ascending order."""
-        self._filled_ahead.append(row)
+    def fill(self, before: int, rows: Iterable[int]) -> None:
+        """Note which of the rows that follow so many others are filled."""
+        self._filled_ahead.extend(before + row for row in rows)
+
+    def batching(self) -> _Batching:
+        """Count the time of a ``with`` block, but for that which it waits or transforms, in `batch_seconds`."""
+        return _Batching(self)
+
+    @property
+    def elsewhere(self) -> float:
+        """Seconds of the consumer that are no making of batches."""
+        return self.wait_seconds + self.own_transform_seconds
 
     def figures(self, received: int) -> Figures:
         """All figures, when so many rows of the pass are received."""
@@ -76,6 +87,18 @@ class Meter:
             self.wait_seconds,
             self.buffered(),
         )
+
+
+class _Batching:
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def __enter__(self) -> None:
+        self._began, self._elsewhere = perf_counter(), self._meter.elsewhere
+
+    def __exit__(self, *_: object) -> None:
+        meter = self._meter
+        meter.batch_seconds += perf_counter() - self._began - (meter.elsewhere - self._elsewhere)
 
 
 class Account:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from streaming import arguments
 from streaming.columns import check_columns, concatenate, one_row
 from streaming.errors import ArgumentValueError, TransformError
+from streaming.stats import Meter
 
 Transform = Callable[[pa.RecordBatch], Any]
 
@@ -132,10 +133,14 @@ class Outcomes:
         Whether the next one is there without waiting.
     transforming : Transforming
         What to apply.
+    meter : Meter
+        Where its seconds are counted.
     """
 
-    def __init__(self, batches: Callable[[], pa.RecordBatch | None], ready: Callable[[], bool], transforming: Transforming) -> None:
-        self._batches, self._ready, self._transforming = batches, ready, transforming
+    def __init__(
+        self, batches: Callable[[], pa.RecordBatch | None], ready: Callable[[], bool], transforming: Transforming, meter: Meter
+    ) -> None:
+        self._batches, self._ready, self._transforming, self._meter = batches, ready, transforming, meter
         self._calls: deque[SimpleQueue[Outcome | BaseException]] = deque()
         self._more = True
         self._threads = ThreadPoolExecutor(transforming.threads, thread_name_prefix="streaming-transform") if transforming.threads else None
@@ -144,16 +149,24 @@ class Outcomes:
         """The next outcome, or None at the end."""
         if self._threads is None:
             batch = self._batches()
-            return None if batch is None else self._transforming(batch)
+            if batch is None:
+                return None
+            outcome = self._transforming(batch)
+            self._meter.transform_seconds += outcome.seconds
+            self._meter.own_transform_seconds += outcome.seconds
+            return outcome
         # The one that is waited for is not ahead.
         while self._more and len(self._calls) <= self._transforming.queue_depth and (not self._calls or self._ready()):
             self._call(self._threads)
         if not self._calls:
             return None
-        outcome = self._calls.popleft().get()
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
+        began = perf_counter()
+        arrived = self._calls.popleft().get()
+        self._meter.wait_seconds += perf_counter() - began
+        if isinstance(arrived, BaseException):
+            raise arrived
+        self._meter.transform_seconds += arrived.seconds
+        return arrived
 
     def close(self) -> None:
         """Begin no further call; those in progress end by themselves."""
