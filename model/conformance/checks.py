@@ -57,22 +57,27 @@ class Check:
         Capabilities without which none of it can be done.
     scenarios : callable
         From a bound to scenarios, smallest first.
+    whole : bool
+        Whether the rows of a scenario are judged together (`model.conformance.losses`), not step by step. Such scenarios are no vectors.
     """
 
     name: str
     clauses: tuple[str, ...]
     needs: frozenset[str]
     scenarios: Callable[[Bound], Scenarios]
+    whole: bool = False
 
 
 CHECKS: list[Check] = []
 
 
-def check(*clauses: str, needs: tuple[str, ...] = ()) -> Callable[[Callable[[Bound], Scenarios]], Callable[[Bound], Scenarios]]:
+def check(
+    *clauses: str, needs: tuple[str, ...] = (), whole: bool = False
+) -> Callable[[Callable[[Bound], Scenarios]], Callable[[Bound], Scenarios]]:
     """Register a generator of scenarios."""
 
     def register(scenarios: Callable[[Bound], Scenarios]) -> Callable[[Bound], Scenarios]:
-        CHECKS.append(Check(scenarios.__name__, clauses, frozenset(needs), scenarios))
+        CHECKS.append(Check(scenarios.__name__, clauses, frozenset(needs), scenarios, whole))
         return scenarios
 
     return register
@@ -101,3 +106,12 @@ def mid_cycle(common: dict[str, Any], batches: int) -> bool:
 def opened(name: str, common: dict[str, Any], **others: Any) -> Step:
     """An open step without defaults."""
     return {"open": name, **common, **others}
+
+
+def resumed(common: dict[str, Any], states: list[str], clause: str) -> list[Step]:
+    """All ranks of a world resume, each from its state."""
+    steps: list[Step] = []
+    for rank, state in enumerate(states):
+        name = f"b{rank}"
+        steps += [opened(name, common, rank=rank), {"load": name, "state": state, "clause": clause}, {"drain": name, "clause": clause}]
+    return steps

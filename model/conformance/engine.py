@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from model.conformance import orders, resuming, running
+from model.conformance import losses, orders
 from model.conformance.adapter import Adapter, World
 from model.conformance.checks import CHECKS, SMALL, SMOKE, Bound, Check, Scenarios
 from model.conformance.clauses import CLAUSES
@@ -21,8 +21,6 @@ from model.conformance.scenario import Step, Violation, needs, plain, run
 from model.conformance.shrink import begins_well, shrink
 from model.conformance.vectors import BESIDE, clauses_of, read, run_vector
 
-# Modules that register checks when they are imported.
-CHECKING: Final = (orders, resuming, running)
 # What the smoke layer calls.
 SMOKED: Final = ("open", "pull", "save", "resume", "kill")
 LAYERS: Final = ("smoke", "small", "vectors", "machine", "stress")
@@ -124,6 +122,7 @@ class Judge:
     def __init__(self, adapter: Adapter, result: Result, deadline: float, until: frozenset[str] = frozenset()) -> None:
         """Loaders with the order of spec/order.md are compared with it; of others the order is learned."""
         self.adapter, self.result, self.deadline, self.until = adapter, result, deadline, until
+        self.losses = losses.Losses(adapter)
         self.learned = None if "order" in result.description.capabilities else Learned(adapter)
 
     def run(self, steps: Sequence[Step], note: str = "", judged: Counter[str] | None = None) -> Violation | None:
@@ -173,7 +172,7 @@ class Judge:
             if time.monotonic() > self.deadline or self._over():
                 self.result.truncated |= set(check.clauses)
                 break
-            found = self.run(steps, check.name, self.result.judged)
+            found = (self.losses.run if check.whole else self.run)(steps, check.name, self.result.judged)
             done += 1
             if found is not None:
                 failures += 1

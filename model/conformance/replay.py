@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from model.conformance import orders
+from model.conformance import losses, orders
 from model.conformance.adapter import Adapter, World
 from model.conformance.checks import Bound
 from model.conformance.clauses import CLAUSES
@@ -143,8 +143,8 @@ def replay(steps: Sequence[Step], adapter: Adapter, tell: Callable[[str], None])
     Parameters
     ----------
     steps : sequence of Step
-        As `parse` returns them. ORD-6 and ORD-3 compare whole epochs of the loader with each other, not with the model: where the last
-        step names one of them, this is done.
+        As `parse` returns them. ORD-6 and ORD-3 compare whole epochs of the loader with each other, RES-8 asks which rows never came,
+        none of them the model: where the last step names one of them, this is done.
     adapter : Adapter
         The loader.
     tell : callable
@@ -159,8 +159,8 @@ def replay(steps: Sequence[Step], adapter: Adapter, tell: Callable[[str], None])
     lacking = needs(steps) - who.capabilities
     if lacking:
         raise ScenarioError(f"{who.name} does not have what this scenario needs: {', '.join(sorted(lacking))}")
-    if steps[-1].get("clause") in ("ORD-3", "ORD-6"):
-        return _orders(steps, adapter, tell)
+    if steps[-1].get("clause") in ("ORD-3", "ORD-6", losses.CLAUSE):
+        return _whole(steps, adapter, tell)
     learned = None if "order" in who.capabilities else Learned(adapter)
 
     def watch(number: int, expected: Any, actual: Any) -> None:
@@ -174,11 +174,13 @@ def replay(steps: Sequence[Step], adapter: Adapter, tell: Callable[[str], None])
     return found
 
 
-def _orders(steps: Sequence[Step], adapter: Adapter, tell: Callable[[str], None]) -> Violation | None:
+def _whole(steps: Sequence[Step], adapter: Adapter, tell: Callable[[str], None]) -> Violation | None:
     world = next(step for step in steps if "open" in step)
     for number, step in enumerate(steps, 1):
         tell(f"{number:>3}  {sentence(step)}")
-    if steps[-1]["clause"] == "ORD-6":
+    if steps[-1]["clause"] == losses.CLAUSE:
+        found = losses.Losses(adapter).run(steps)
+    elif steps[-1]["clause"] == "ORD-6":
         bound = Bound(((world["rows"], world["num_splits"]),), shuffle=world.get("shuffle", False))
         found = orders.permutations(adapter, bound)
     else:

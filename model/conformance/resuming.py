@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from model import checkpoint
-from model.conformance.checks import Bound, Scenarios, check, divisors, mid_cycle, opened, worlds
+from model.conformance.checks import Bound, Scenarios, check, divisors, mid_cycle, opened, resumed, worlds
 from model.conformance.scenario import Step
 from model.cycle import Cursor
 from model.settings import Settings
@@ -62,11 +62,11 @@ def boundary_resumes(bound: Bound) -> Scenarios:
                     {"save": f"a{rank}", "as": f"s{rank}"},
                 ]
                 saving.append({"kill": f"a{rank}"})
-            yield saving + _resumed(common, [f"s{rank}" for rank in ranks], "LAW-4")
+            yield saving + resumed(common, [f"s{rank}" for rank in ranks], "LAW-4")
             merged: list[Step] = [] if world_size == 1 else [{"merge": [f"s{rank}" for rank in ranks], "as": "s0", "clause": "MRG-2"}]
             for other in divisors(common["num_splits"]):
                 if other != world_size:
-                    yield saving + merged + _resumed({**common, "world_size": other}, ["s0"] * other, "LAW-4")
+                    yield saving + merged + resumed({**common, "world_size": other}, ["s0"] * other, "LAW-4")
 
 
 @check("RES-3", "CKP-2", "CKP-1")
@@ -83,7 +83,7 @@ def resumes_on_every_world(bound: Bound) -> Scenarios:
                     # What the state of a completed epoch goes on with is for EPO-3 to say.
                     if cut < batches:
                         clause = "RES-3" if mid_cycle(common, cut) else "CKP-2"
-                        steps += _resumed({**common, "world_size": other}, ["s"] * other, clause)
+                        steps += resumed({**common, "world_size": other}, ["s"] * other, clause)
                     yield steps
 
 
@@ -267,10 +267,10 @@ def merging(bound: Bound) -> Scenarios:
                 merged = ["m"] * world_size
                 # Ranks at one step in mid-cycle: what a resume makes of that is not for merging to say.
                 clause = "RES-3" if slow == ahead and mid_cycle(common, slow) else "MRG-2"
-                yield steps + (_resumed(common, merged, clause) if slow < total else [])
+                yield steps + (resumed(common, merged, clause) if slow < total else [])
                 if slow < ahead:
                     # What was received of a cycle says nothing once ranks differ, not even to who would finish it.
-                    yield steps + _resumed({**common, "partial_cycle": "exact"}, merged, "MRG-2")
+                    yield steps + resumed({**common, "partial_cycle": "exact"}, merged, "MRG-2")
             for ahead in sorted({0, world_size - 1}):
                 # Epochs come before cycles: one rank is in the next epoch, where it has completed fewer.
                 steps = []
@@ -281,7 +281,7 @@ def merging(bound: Bound) -> Scenarios:
                         {"pull": f"r{rank}", "batches": 1 if rank == ahead else max(total - 1, 1)},
                         {"save": f"r{rank}", "as": f"s{rank}"},
                     ]
-                yield steps + skew + (_resumed(common, ["m"] * world_size, "MRG-2") if total > 1 else [])
+                yield steps + skew + (resumed(common, ["m"] * world_size, "MRG-2") if total > 1 else [])
             yield [
                 opened("a", common), {"save": "a", "as": "s"}, {"merge": ["s"] * (world_size + 1), "as": "m", "clause": "MRG-1"}
             ]  # fmt: skip
@@ -289,12 +289,3 @@ def merging(bound: Bound) -> Scenarios:
                 opened("a", common), {"save": "a", "as": "s"}, opened("b", {**common, "shuffle_seed": 9, "shuffle": bound.shuffle}),
                 {"save": "b", "as": "t"}, {"merge": ["s", "t", *["s"] * (world_size - 2)], "as": "m", "clause": "MRG-1"},
             ]  # fmt: skip
-
-
-def _resumed(common: dict[str, Any], states: list[str], clause: str) -> list[Step]:
-    """All ranks of a world resume, each from its state."""
-    steps: list[Step] = []
-    for rank, state in enumerate(states):
-        name = f"b{rank}"
-        steps += [opened(name, common, rank=rank), {"load": name, "state": state, "clause": clause}, {"drain": name, "clause": clause}]
-    return steps

@@ -9,7 +9,10 @@ from model.conformance.scenario import Step, Violation
 
 
 def shrink(found: Violation, again: Callable[[Sequence[Step]], Violation | None]) -> Violation:
-    """Leave out steps and batches as long as the same clause is violated where the same was expected: else another fault takes over."""
+    """Leave out steps and batches as long as the same clause is violated where the same was expected: else another fault takes over.
+
+    What is judged by a whole run (RES-8, ORD-6, ORD-3) stays as it is: `again` goes step by step, and expects something else.
+    """
     smaller = True
     while smaller:
         smaller = False

@@ -9,12 +9,12 @@ from typing import Any
 from model.conformance.adapter import Refused, World
 from model.conformance.adapters.example import ListLoader
 from model.conformance.reference import Handle
-from model.conformance.wrong import Foreign, move, wrong
+from model.conformance.wrong import Foreign, is_state, move, wrong
 
 # ---- places
 
 
-@wrong("RES-3")
+@wrong("RES-8")
 class LosesThePartialCycle(Foreign):
     """Neither replays nor finishes the partial cycle: what the other ranks or splits had not received of it is lost."""
 
@@ -23,6 +23,37 @@ class LosesThePartialCycle(Foreign):
         super().resume(handle, state)
         if state["partial_cycle_splits"] and handle.world.partial_cycle == "replay":
             move(handle, cycle=handle.pool.loader.cursor.cycle + 1)
+
+
+@wrong("RES-8")
+class LosesTheSecondPartialCycle(Foreign):
+    """Goes on with the next cycle where a resumed run is interrupted within a cycle again."""
+
+    def resume(self, handle: Handle, state: Any) -> None:
+        """Look who saved it."""
+        resumed = is_state(state.get("of a resumed run")) if isinstance(state, dict) else False
+        super().resume(handle, state["of a resumed run"] if resumed else state)
+        vars(handle)["resumed"] = True
+        if resumed and state["of a resumed run"]["partial_cycle_splits"] and handle.world.partial_cycle == "replay":
+            move(handle, cycle=handle.pool.loader.cursor.cycle + 1)
+
+    def save(self, handle: Handle) -> dict[str, Any]:
+        """Say so."""
+        state = super().save(handle)
+        return {"of a resumed run": state} if "resumed" in vars(handle) else state
+
+    def merge(self, states: Sequence[Any], skew: str) -> Any:
+        """As if nobody had been resumed."""
+        return super().merge([state.get("of a resumed run", state) for state in states], skew)
+
+
+@wrong("RES-3")
+class FinishesThePartialCycle(Foreign):
+    """Finishes the partial cycle where it was to be replayed: nothing is lost."""
+
+    def open(self, world: World) -> Handle:
+        """With the other policy."""
+        return super().open(replace(world, partial_cycle="exact"))
 
 
 @wrong("RES-3", "LAW-4")
@@ -70,7 +101,7 @@ class RedrawsTheSeedAtResume(Foreign):
         handle.pool = replace(handle.pool, loader=replace(loader, settings=settings))
 
 
-@wrong("RES-3")
+@wrong("RES-8")
 class ForgetsTheWorldSizeOfTheState(ListLoader):
     """Keeps the rows of one rank in the state, and reads them with the world size that resumes."""
 

@@ -204,6 +204,7 @@ def test_a_violation_can_be_replayed(do: Do, loaders: str, tmp_path: Path, monke
     assert status == 1
     assert f"they differ: {clause}:" in out
     assert all(f"  {number}  " in out for number in range(1, len(violation["steps"]) + 1))
+    assert ("never received" in out) == (clause == "RES-8")
     if clause == "RES-3":
         assert json.dumps(violation["expected"]) in out
         assert json.dumps(violation["actual"]) in out

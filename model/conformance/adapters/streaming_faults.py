@@ -89,7 +89,7 @@ def rows_handed_count() -> AbstractContextManager[None]:
     return patched(Delivery, "progress", progress)
 
 
-@_fault("RES-3")
+@_fault("RES-8")
 def partial_cycle_dropped_at_load() -> AbstractContextManager[None]:
     """A load goes on behind the partial cycle."""
     return patched(
