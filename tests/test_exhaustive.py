@@ -14,7 +14,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from model import loader
-from streaming import StreamingDataset
+from streaming import StreamingDataLoader, StreamingDataset
+from tests.pool_twin import batch_ids
 from tests.support import Twin, divisors, ids, numbered_table, settings
 
 WORLDS = [(rows, splits) for rows in range(1, 13) for splits in range(1, min(rows, 6) + 1)]
@@ -91,9 +92,16 @@ def test_every_interruption_and_every_resume(rows: int, splits: int, order: dict
         assert Counter(row for rows_of_step in steps for row in rows_of_step) == Counter(epoch)
 
 
+PATHS: dict[str, Any] = {
+    "plain": lambda dataset, size: DataLoader(dataset, batch_size=size, collate_fn=ids),
+    "columns": lambda dataset, size: StreamingDataLoader(dataset, batch_size=size, format="numpy"),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("rows", "splits"), WORLDS)
-def test_every_batch_size(rows: int, splits: int) -> None:
-    """Under a plain DataLoader the state after each batch is the model's after as many rows (DLV-2)."""
+def test_every_batch_size(rows: int, splits: int, path: str) -> None:
+    """Under a plain DataLoader, and with batches of columns, the state after each batch is the model's (DLV-2, BAT-1)."""
     for world_size in divisors(splits):
         for rank in {0, world_size - 1}:
             world = settings(rows, num_splits=splits, world_size=world_size, rank=rank)
@@ -103,10 +111,10 @@ def test_every_batch_size(rows: int, splits: int) -> None:
                 twin = loader.start(loader.open_loader(world))
                 dataset.set_epoch(0)
                 dataset.rewind()
-                batches = DataLoader(dataset, batch_size=batch_size, collate_fn=ids)
+                batches = PATHS[path](dataset, batch_size)
                 assert len(batches) == -(-len(dataset) // batch_size)
                 for batch in batches:
-                    for row in batch:
+                    for row in batch_ids(batch):
                         twin, expected = loader.pull(twin)
                         assert row == expected
                     assert dataset.state_dict() == loader.save(twin)

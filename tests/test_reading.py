@@ -136,14 +136,14 @@ def test_windows_keep_to_the_clauses(data: st.DataObject) -> None:
     assert reading.judge(reader, stage.events) == []
 
 
-@pytest.mark.parametrize(("seconds", "most"), [(0.001, 1), (0.1, 8)])
-def test_slow_storage_gets_more_reads(seconds: float, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """REA-4: one read ahead where storage is quick, and up to 8 where it is slow and the consumer waits."""
+@pytest.mark.parametrize(("seconds", "depth", "most"), [(0.001, None, 1), (0.1, None, 8), (0.1, 3, 3), (0.1, 99, 8)])
+def test_slow_storage_gets_more_reads(seconds: float, depth: int | None, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """REA-4, REA-5: one read ahead where storage is quick, and up to 8 or `io_queue_depth` where it is slow and the consumer waits."""
     stage = Stage([100] * 400_000, lambda _: seconds)
     waiting = []
     submit = stage.submit
     monkeypatch.setattr(stage, "submit", lambda *arguments: (submit(*arguments), waiting.append(len(stage.jobs))))
-    assert run(stage, pipeline.resolve(2**26, None, None, 8), 256, lambda: 0, monkeypatch) == list(range(400_000))
+    assert run(stage, pipeline.resolve(2**26, None, depth, 8), 256, lambda: 0, monkeypatch) == list(range(400_000))
     assert max(waiting) == most
 
 
