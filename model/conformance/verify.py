@@ -1,7 +1,8 @@
 """The user's own table and settings through the engine, before the run: ``python -m model.conformance verify URI TABLE --num-splits ...``.
 
 It says which steps are legal checkpoints and what a crash behind each would replay, and interrupts runs on the real table at sampled
-steps: the rows delivered, known by a column of unique values, must be those of the model, and each row of the epoch must come.
+steps: the rows delivered, known by a column of unique values, must be those of the model, and each row of the epoch must come. Of longer
+epochs the beginning, the middle and the end are looked at.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import random
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from math import gcd
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from model import workers
 from model.conformance.adapter import Refused, World
+from model.conformance.begun import Begun
+from model.conformance.plan import Checkpoint, legal_steps, period, plan
 from model.conformance.reference import Reference, settings_of
 from model.conformance.scenario import Side, Step, Violation, run
 from model.errors import ModelError
@@ -25,67 +27,8 @@ from model.errors import ModelError
 if TYPE_CHECKING:
     from model.conformance.adapters.table import TableLoader
 
-# Steps of the plan that are listed; a longer period is summed up.
-_LISTED: Final = 24
 # Batches looked at behind an interruption where an epoch is too long to be drained each time.
 _WINDOW: Final = 40
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A step behind which a state could be saved.
-
-    Attributes
-    ----------
-    step : int
-        Batches that each rank has received, from 1.
-    legal : bool
-        Whether `state_dict()` gives a state there; else only `floor_state_dict()` does.
-    replayed : int
-        Rows of all ranks that come twice if the run goes on from there (with ``partial_cycle="replay"``).
-    """
-
-    step: int
-    legal: bool
-    replayed: int
-
-
-def plan(world: World, most: int = _LISTED) -> list[Checkpoint]:
-    """The first steps of an epoch as checkpoints, by the model: one period of them, or as many as asked for (WRK-9, RES-3).
-
-    Examples
-    --------
-    >>> for one in plan(World(24, 4, world_size=1, batch_size=3)):
-    ...     print(one.step, one.legal, one.replayed)
-    1 True 3
-    2 True 2
-    3 True 1
-    4 True 0
-    """
-    pool = workers.start(workers.open_pool(settings_of(world)), world.num_workers, world.worker_sharding, world.batch_size)
-    found: list[Checkpoint] = []
-    received = 0
-    for step in range(1, min(period(world), most) + 1):
-        pool, batch = workers.deliver(pool)
-        if batch is None:
-            break
-        received += len(batch) * world.world_size
-        try:
-            state, legal = workers.save(pool), True
-        except ModelError:
-            state, legal = workers.floor_state(pool), False
-        completed = state["samples_consumed_per_split"][0] * world.num_splits
-        found.append(Checkpoint(step, legal, received - completed))
-    return found
-
-
-def period(world: World) -> int:
-    """The number of steps from one cycle boundary of all splits to the next, away from the end of the epoch (WRK-9, CYC-6)."""
-    splits = world.num_splits // world.world_size
-    if world.worker_sharding == "splits" and world.num_workers > 1:
-        splits //= world.num_workers
-        return world.num_workers * (splits // gcd(world.batch_size, splits))
-    return splits // gcd(world.batch_size, splits)
 
 
 @dataclass
@@ -102,40 +45,54 @@ class Interruptions:
         The first difference from the model.
     missing : int
         Rows of the epoch that did not come in a run with its resume (of those followed to the end).
+    behind : list of int
+        Completed cycles of each, behind which its run began and its steps are counted.
     """
 
     done: list[tuple[int, int]]
     whole: bool
     violation: Violation | None = None
     missing: int = 0
+    behind: list[int] = field(default_factory=list)
 
 
 def interrupt(loader: TableLoader, world: World, sizes: Sequence[int], count: int, *, whole: bool, seed: int) -> Interruptions:
     """Interrupt runs at sampled legal steps, resume them, and compare every batch with the model's."""
     draw = random.Random(seed)
-    epoch = workers.length(settings_of(world), world.num_workers, world.worker_sharding, world.batch_size)
-    legal = _legal_steps(world, epoch if whole else min(epoch, _WINDOW))
+    length = world.rows // world.num_splits
+    places = [0] if whole else begins(world)
     found = Interruptions([], whole)
     for number in range(count):
+        # Each place once, then any.
+        cycle = places[number] if number < len(places) else draw.choice(places)
+        left = replace(world, rows=(length - cycle) * world.num_splits)
+        epoch = workers.length(settings_of(left), world.num_workers, world.worker_sharding, world.batch_size)
+        legal = legal_steps(world, epoch if whole else min(epoch, _WINDOW))
         # The first legal step is always among them: the shortest way from a fresh start.
         step = draw.choice(legal) if number else legal[0]
         size = sizes[number % len(sizes)]
-        steps = history(world, step, size, whole)
-        found.violation = run(steps, loader, Reference(), f"interrupted behind step {step}, resumed on {size} ranks")
+        steps = history(world, step, size, whole or cycle + _tail(world) >= length)
+        began = f" of a run begun behind cycle {cycle}" if cycle else ""
+        note = f"interrupted behind step {step}{began}, resumed on {size} ranks"
+        found.violation = run(steps, Begun(loader, cycle), Begun(Reference(), cycle), note)
         if found.violation is not None:
             return found
         found.done.append((step, size))
+        found.behind.append(cycle)
         if whole:
             found.missing += _missing(loader, world, steps)
     return found
 
 
-def _legal_steps(world: World, before: int) -> list[int]:
-    """All steps before this one behind which a state is legal; that one where there are none: the last of an epoch always is."""
-    every = period(world)
-    offsets = [one.step for one in plan(world, every) if one.legal]
-    steps = [start + offset for start in range(0, before, every) for offset in offsets]
-    return [step for step in steps if step < before] or [before]
+def begins(world: World) -> list[int]:
+    """Cycles at which windows begin: the first one; one in the middle; and one from which a window reaches the end of the epoch."""
+    length, tail = world.rows // world.num_splits, _tail(world)
+    return sorted({0, length // 2 if length // 2 + tail < length else 0, max(length - tail, 0)})
+
+
+def _tail(world: World) -> int:
+    """The cycles of a window."""
+    return max(_WINDOW * world.batch_size * world.world_size // world.num_splits, 1)
 
 
 def history(world: World, step: int, size: int, whole: bool) -> list[Step]:
@@ -210,7 +167,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.json:
         summary = {"world": world.to_json(), "period": period(world), "checkpoints": [asdict(one) for one in listed], "held": held}
         violation = None if found.violation is None else asdict(found.violation)
-        print(json.dumps({**summary, "interruptions": found.done, "whole_epochs": whole, "missing": found.missing, "violation": violation}))
+        seen = {"interruptions": found.done, "behind_cycles": found.behind, "whole_epochs": whole, "missing": found.missing}
+        print(json.dumps({**summary, **seen, "violation": violation}))
     else:
         print(report(world, listed, found))
     return 0 if held else 1
@@ -246,10 +204,24 @@ def report(world: World, listed: Sequence[Checkpoint], found: Interruptions) -> 
     elif found.missing:
         lines.append(f"FAILED: {found.missing} rows never came")
     else:
-        extent = "followed to the end of the epoch: no row lost" if found.whole else f"followed for {_WINDOW} batches on every rank"
-        places = ", ".join(f"{step} (on {size})" for step, size in found.done)
+        extent = "followed to the end of the epoch: no row lost"
+        if not found.whole:
+            begun = ", ".join(str(cycle) for cycle in sorted(set(found.behind)))
+            extent = (
+                f"followed for {_WINDOW} batches on every rank, in runs begun behind cycle {begun} of {world.rows // world.num_splits}, "
+                f"by states put together for the purpose where that is not 0 (what lies between was not looked at; {_end(world, found)})"
+            )
+        places = ", ".join(
+            f"{step}{f' from cycle {cycle}' if cycle else ''} (on {size})"
+            for (step, size), cycle in zip(found.done, found.behind, strict=True)
+        )
         lines.append(f"Held (sampled): {len(found.done)} interruptions behind steps {places}, {extent}, every batch as the model has it.")
     return "\n".join(lines)
+
+
+def _end(world: World, found: Interruptions) -> str:
+    reached = max(found.behind, default=0) + _tail(world) >= world.rows // world.num_splits
+    return "the last ones to the end of the epoch" if reached else "nor was the end of the epoch: pass more --interruptions"
 
 
 def _short(value: Any) -> str:

@@ -10,8 +10,10 @@ import lancedb
 import pyarrow as pa
 import pytest
 
+from model.conformance import verify
 from model.conformance.adapter import World
-from model.conformance.verify import main, period, plan
+from model.conformance.plan import period, plan
+from model.conformance.verify import main
 from streaming import StreamingDataLoader, StreamingDataset
 from tests.simulation import simulate
 from tests.support import ids, numbered_table
@@ -90,6 +92,53 @@ def test_a_loader_that_loses_a_row_does_not_hold(uri: str, capsys: pytest.Captur
     monkeypatch.setattr(StreamingDataset, "load_state_dict", skipping)
     assert main([uri, "t", "--num-splits", "6", "--world-size", "3", "--batch-size", "4"]) == 1
     assert "FAILED: interrupted behind step 1, resumed on 3 ranks: RES-3" in capsys.readouterr().out
+
+
+LONG = ["t", "--num-splits", "3", "--world-size", "3", "--batch-size", "1", "--whole-epochs-up-to", "1"]
+
+
+def test_a_long_epoch_is_looked_at_in_the_middle_and_at_the_end(
+    uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """17 cycles, windows of four: from cycles 0, 8 and 13; what lies between is said not to have been looked at."""
+    ends: set[tuple[int, str]] = set()
+    right = verify.run
+
+    def spy(steps: Any, loader: Any, *others: Any) -> Any:
+        ends.add((loader.cycle, next(iter(steps[-1]))))
+        return right(steps, loader, *others)
+
+    monkeypatch.setattr(verify, "run", spy)
+    monkeypatch.setattr(verify, "_WINDOW", 4)
+    assert main([uri, *LONG, "--resume-world-size", "1", "3"]) == 0
+    assert ends == {(0, "pull"), (8, "pull"), (13, "drain")}
+    out = capsys.readouterr().out
+    assert "runs begun behind cycle 0, 8, 13 of 17" in out
+    assert "from cycle 8 (on 3)" in out
+    assert "the last ones to the end of the epoch" in out
+    assert main([uri, *LONG, "--interruptions", "2"]) == 0
+    assert "nor was the end of the epoch" in capsys.readouterr().out
+    assert main([uri, *LONG, "--json", "--num-workers", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["behind_cycles"][:3] == [0, 8, 13]
+
+
+@pytest.mark.parametrize(("first", "last", "found"), [(1, 7, "1,"), (9, 12, "cycle 8,"), (14, 17, "cycle 13,")])
+def test_a_row_lost_late_in_a_long_epoch_is_found(
+    uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, first: int, last: int, found: str
+) -> None:
+    """By the window that it is in: an interruption there loses a row, one elsewhere none."""
+    load = StreamingDataset.load_state_dict
+
+    def skipping(self: StreamingDataset, state: Any, **options: Any) -> None:
+        load(self, state, **options)
+        if first <= state["samples_consumed_per_split"][0] <= last:
+            next(iter(self))
+
+    monkeypatch.setattr(verify, "_WINDOW", 4)
+    monkeypatch.setattr(StreamingDataset, "load_state_dict", skipping)
+    assert main([uri, *LONG]) == 1
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAILED")]
+    assert f"{found} resumed on 3 ranks: RES-3" in line
 
 
 @pytest.mark.parametrize(
