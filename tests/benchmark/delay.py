@@ -10,7 +10,6 @@ import argparse
 import importlib
 import random
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,7 +54,6 @@ def delayed(read: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 
 def measure(home: str, table: str, label: str, delay: float, seconds: float, rows: int | None) -> Figures:
     """One configuration, with this delay below every read."""
-    warnings.simplefilter("ignore")
     stored = make(Path(home), table, rows)
     work = Work(lancedb.connect(home).open_table(stored), rows or TABLES[table].rows, TABLES[table].row_bytes, table == "ragged")
     if label in CONTENDERS:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+_PACKAGES = ("lancedb", "pylance", "torch", "pyarrow", "numpy", "datasets", "torchdata")
 ROOT = Path(__file__).parents[2]
 
 Figures = dict[str, Any]
@@ -37,5 +41,17 @@ def answer(measure: Callable[..., Figures]) -> bool:
     """In such a process: measure, print, and tell that it was one."""
     if sys.argv[1:2] != ["--one"]:
         return False
+    warnings.simplefilter("ignore")  # those of other loaders
     print(json.dumps(measure(**json.loads(sys.argv[2]))), flush=True)
     return True
+
+
+def surroundings() -> str:
+    """Machine and versions."""
+    found = []
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {', '.join(found)}"

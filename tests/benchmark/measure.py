@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import sys
 import time
-import warnings
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -26,7 +25,6 @@ _SLOW_S = 0.05
 
 def measure(home: str, table: str, contender: str, seconds: float = 3.0, rows: int | None = None, check: bool = False) -> Figures:
     """Everything that is measured of one contender; with `check`, only whether the ids of a whole epoch are right."""
-    warnings.simplefilter("ignore")  # those of other loaders
     stored = make(Path(home), table, rows)
     chosen = CONTENDERS[contender]
     work = Work(

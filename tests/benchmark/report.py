@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import platform
 import statistics
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tests.benchmark.fresh import Figures
+from tests.benchmark.fresh import Figures, surroundings
 
 # Of each table and contender the figures of each repeat, None where it failed.
 Results = dict[tuple[str, str], list[Figures | None]]
@@ -33,7 +31,6 @@ GOALS: tuple[tuple[str, str, str, dict[str, float]], ...] = (
     ("row iteration against the peer's", "ours-rows", "peer-rows", {"tab": 6, "emb": 3, "tok": 2, "img": 1}),
     ("batches against datasets, map style", "ours-torch", "datasets", {}),
 )
-_PACKAGES = ("lancedb", "pylance", "torch", "pyarrow", "numpy", "datasets", "torchdata")
 
 
 def spread(values: Sequence[float], show: Callable[[float], str]) -> str:
@@ -56,12 +53,17 @@ def ratio(value: float) -> str:
 
 def milliseconds(value: float) -> str:
     """Seconds, as ms."""
-    return f"{value * 1000:.3g} ms"
+    return f"{value * 1000:.4g} ms"
+
+
+def microseconds(value: float) -> str:
+    """Seconds, as us."""
+    return f"{value * 1e6:.3g} us"
 
 
 def megabytes(value: float) -> str:
     """Bytes, as MB."""
-    return f"{value / 1e6:.3g} MB"
+    return f"{value / 1e6:.4g} MB"
 
 
 _COLUMNS: Columns = (
@@ -90,11 +92,24 @@ def ratios(results: Results, table: str, ours: str, other: str) -> list[float]:
     return [one["rows_per_s"] / two["rows_per_s"] for one, two in pairs if one is not None and two is not None]
 
 
+def compared(results: Results, table: str, ours: str, other: str) -> str:
+    """That ratio as text, with a star where one of the two is marked."""
+    star = " *" if prefilled(results, table, ours) or prefilled(results, table, other) else ""
+    return spread(ratios(results, table, ours, other), ratio) + star
+
+
+def prefilled(results: Results, table: str, name: str) -> bool:
+    """Whether the table is too short for what this contender reads ahead."""
+    return any(run is not None and run["prefilled"] for run in results.get((table, name), []))
+
+
 def markdown(results: Results, failures: Sequence[str] = ()) -> str:
     """The whole report."""
     tables = list(dict.fromkeys(table for table, _ in results))
     repeats = max(len(runs) for runs in results.values())
-    parts = ["# Benchmark", f"{_setting()}. Medians and ranges of {repeats} repeats; ratios are those within a repeat."]
+    how = f"Medians and ranges of {repeats} repeats; ratios are those within a repeat"
+    star = "A star: a quarter of the table or more is read ahead, so part of the speed may be a prefilled buffer"
+    parts = ["# Benchmark", f"{surroundings()}. {how}. {star}."]
     parts += [_figures(results, table) for table in tables]
     parts.append(_goals(results, tables))
     parts.append("## Where we lose\n" + ("\n".join(f"- {line}" for line in losses(results, tables)) or "Nowhere in this run."))
@@ -110,7 +125,7 @@ def losses(results: Results, tables: Sequence[str]) -> list[str]:
         for table in tables:
             measured = ratios(results, table, ours, other)
             if measured and statistics.median(measured) < (goal := goals.get(table, 1.0)):
-                found.append(f"{table}: {ours}, {title}: {spread(measured, ratio)}, goal {ratio(goal)}")
+                found.append(f"{table}: {ours}, {title}: {compared(results, table, ours, other)}, goal {ratio(goal)}")
     for table, name in results:
         if name.startswith("ours"):
             late = values(results, table, name, "first_batch_s")
@@ -147,16 +162,11 @@ def _figures(results: Results, table: str) -> str:
     lines = []
     for of, name in results:
         if of == table:
-            marked = name + (" *" if any(run and run["prefilled"] for run in results[of, name]) else "")
+            marked = name + (" *" if prefilled(results, table, name) else "")
             cells = [spread(found, show) if (found := values(results, table, name, key)) else "" for _, key, show in _COLUMNS]
             against = [spread(found, ratio) if (found := ratios(results, table, name, other)) else "" for other in _AGAINST]
             lines.append([marked, *cells, *against])
-    note = (
-        "\n\n\\* reads ahead a quarter of the table or more: part of its speed may be a prefilled buffer"
-        if any(line[0].endswith("*") for line in lines)
-        else ""
-    )
-    return f"## {table}\n" + grid(heads, lines) + note
+    return f"## {table}\n" + grid(heads, lines)
 
 
 def _goals(results: Results, tables: Sequence[str]) -> str:
@@ -167,7 +177,7 @@ def _goals(results: Results, tables: Sequence[str]) -> str:
         for table in tables:
             measured = ratios(results, table, ours, other)
             goal = f", goal {ratio(goals[table])}" if table in goals else ""
-            cells.append(spread(measured, ratio) + goal if measured else "")
+            cells.append(compared(results, table, ours, other) + goal if measured else "")
         lines.append([f"{title} ({ours} / {other})", *cells])
     return "## Goals\n" + grid(["ratio of rows/s", *tables], lines)
 
@@ -184,14 +194,3 @@ def summary(runs: dict[str, list[Figures]], columns: Columns) -> str:
 def grid(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     return "\n".join("| " + " | ".join(line) + " |" for line in (heads, ["---"] * len(heads), *lines))
-
-
-def _setting() -> str:
-    """Machine and versions."""
-    found = []
-    for package in _PACKAGES:
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            continue
-    return f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {', '.join(found)}"
