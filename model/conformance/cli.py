@@ -18,15 +18,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from model.conformance.adapter import Adapter
+from model.conformance.adapter import Adapter, World
 from model.conformance.checks import CHECKS, LARGE, SMALL, SMOKE
 from model.conformance.clauses import CLAUSES
 from model.conformance.engine import LAYERS, check_loader
 from model.conformance.gaps import GapsError, read_gaps
 from model.conformance.replay import ScenarioError, parse, replay
 from model.conformance.report import FORMATS
-from model.conformance.screen import failure
+from model.conformance.screen import failure, hang
 from model.conformance.vectors import BESIDE, VectorsError, check, generate, read, run_files, write
+from model.conformance.watchdog import Watched
 
 # Loaders that the kit brings along.
 KNOWN: Final = {
@@ -106,14 +107,24 @@ def read_layers(written: str | None, vectors: Path | None = None) -> list[str]:
     return layers
 
 
+def _watched(options: argparse.Namespace) -> Callable[[], Adapter]:
+    """The factory of ``--impl``; with ``--timeout`` a call that takes longer ends the process, for it cannot be ended by itself."""
+    factory, seconds = find_factory(options.impl), options.timeout
+
+    def bark(call: str, world: World | None, steps: Sequence[Any]) -> None:
+        print(f"{_USAGE}: {hang(call, seconds, world, steps, options.impl)}", file=sys.stderr, flush=True)
+        os._exit(2)
+
+    return factory if seconds is None else lambda: Watched(factory(), seconds, bark)
+
+
 # ---- commands
 
 
 def _run(options: argparse.Namespace, tell: Tell) -> int:
-    factory = find_factory(options.impl)
     vectors = None if options.vectors is None else Path(options.vectors)
     result = check_loader(
-        factory,
+        _watched(options),
         layers=read_layers(options.layers, vectors),
         bound=BOUNDS[options.bound],
         seconds=options.seconds,
@@ -127,15 +138,12 @@ def _run(options: argparse.Namespace, tell: Tell) -> int:
 
 
 def _replay(options: argparse.Namespace, tell: Tell) -> int:
-    if options.file == "-":
-        written = sys.stdin.read()
-    else:
-        try:
-            written = Path(options.file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{options.file}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        written = sys.stdin.read() if options.file == "-" else Path(options.file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{options.file}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     steps = parse(written, options.clause)
-    return 0 if replay(steps, find_factory(options.impl)(), tell) is None else 1
+    return 0 if replay(steps, _watched(options)(), tell) is None else 1
 
 
 def _list(options: argparse.Namespace, tell: Tell) -> int:
@@ -165,7 +173,7 @@ def _vectors(options: argparse.Namespace, tell: Tell) -> int:
     if options.run:
         if options.impl is None or options.directory is None:
             raise UserError("vectors --run needs --impl X and the directory of the vectors")
-        done, skipped, failures = run_files(Path(options.directory), find_factory(options.impl)())
+        done, skipped, failures = run_files(Path(options.directory), _watched(options)())
         for name, found in failures[:_MOST_SHOWN]:
             tell(f"{name}: {failure(found, options.impl)}\n")
         tell(f"{done - len(failures)} scenarios passed, {len(failures)} failed, {skipped} need what the loader does not have")
@@ -223,6 +231,10 @@ def _parser() -> argparse.ArgumentParser:
     choice.add_argument("--run", action="store_true", help="with --impl X DIR")
     command.add_argument("--impl", metavar="X", help=known)
     command.add_argument("directory", metavar="DIR", nargs="?")
+
+    for name in ("run", "replay", "vectors"):
+        said = "a call of the loader that takes longer ends the command with 2"
+        commands.choices[name].add_argument("--timeout", metavar="SECONDS", type=_positive(float), help=said)
 
     command = commands.add_parser("selftest", help="the kit finds what is wrong with wrong loaders, each by its clause")
     command.set_defaults(do=_selftest)

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from model.conformance.adapter import Adapter, Failed, Refused, World
+from model.conformance.watchdog import Watched
 
 Step = dict[str, Any]
 # More batches than any pass of a scenario has.
@@ -100,6 +101,8 @@ class Side:
     def do(self, step: Step) -> Any:
         """Do one step; returns what is observed: a JSON value."""
         verb = next(iter(step))
+        if isinstance(self.adapter, Watched):
+            self.adapter.steps.append(step)
         try:
             return getattr(self, f"_{verb}")(step[verb], step)
         except Refused as refused:
@@ -112,6 +115,8 @@ class Side:
         for handle in self.handles.values():
             self.adapter.kill(handle)
         self.handles.clear()
+        if isinstance(self.adapter, Watched):
+            self.adapter.steps.clear()
 
     def _open(self, name: str, step: Step) -> None:
         world = World(**{key: value for key, value in step.items() if key not in NOT_OF_WORLDS})

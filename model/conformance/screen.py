@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -24,13 +25,27 @@ def failure(found: Violation, impl: str = "X") -> str:
     lines = [f"{clause.id} FAILED: {clause.says} ({clause.whose})"]
     lines += [f"  found by  {found.note}"] if found.note else []
     lines += [f"  expected  {around(found.expected, found.actual)}", f"  actual    {around(found.actual, found.expected)}", "  scenario"]
-    numbered = [f"    {number:>2}  {sentence(step)}" for number, step in enumerate(found.steps, 1)]
-    if len(numbered) > _MOST_STEPS:
+    return "\n".join([*lines, *_numbered(found.steps), f"  replay    {replay_command(found, impl)}"])
+
+
+def hang(call: str, seconds: float, world: World | None, steps: Sequence[Step], impl: str = "X") -> str:
+    """A call that has not returned, on one screen."""
+    lines = [f"{call} has not returned within {seconds:g} s: a loader that hangs cannot be judged"]
+    if not steps:
+        opened = {} if world is None else {"open": "a", **world.to_json()}
+        return "\n".join([*lines, f"  loader    {sentence(opened) if opened else 'not yet opened'}"])
+    last = Violation(steps[-1].get("clause", USUAL_CLAUSE[next(iter(steps[-1]))]), None, None, tuple(steps))
+    return "\n".join([*lines, "  scenario", *_numbered(steps), f"  replay    {replay_command(last, impl)} (with --timeout)"])
+
+
+def _numbered(steps: Sequence[Step]) -> list[str]:
+    lines = [f"    {number:>2}  {sentence(step)}" for number, step in enumerate(steps, 1)]
+    if len(lines) > _MOST_STEPS:
         half = _MOST_STEPS // 2
-        numbered = [*numbered[:half], f"        .. {len(numbered) - 2 * half} more steps ..", *numbered[-half:]]
-    if numbered:
-        numbered[-1] += "    <- here"
-    return "\n".join([*lines, *numbered, f"  replay    {replay_command(found, impl)}"])
+        lines = [*lines[:half], f"        .. {len(lines) - 2 * half} more steps ..", *lines[-half:]]
+    if lines:
+        lines[-1] += "    <- here"
+    return lines
 
 
 def replayable(found: Violation) -> list[Step]:

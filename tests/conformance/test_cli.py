@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,13 +17,17 @@ from typing import Any
 import pytest
 
 from model.conformance import cli
+from model.conformance.adapter import World
+from model.conformance.adapters.example import ListLoader
 from model.conformance.checks import CHECKS
 from model.conformance.clauses import CLAUSES
 from model.conformance.engine import LAYERS
+from model.conformance.watchdog import Watched
 
 ROOT = Path(__file__).parents[2]
 
 LOADERS = """
+import time
 from model.conformance import Description, Refused
 from model.conformance.adapters.example import ListLoader
 
@@ -52,6 +57,15 @@ class Skips(ListLoader):
         partial = handle["received"] % (handle["world"].num_splits // handle["world"].world_size) > 0
         state = super().save(handle)
         return {**state, "cycles": state["cycles"] + partial}
+
+class HangsAtTheSecondResume(ListLoader):
+    def resume(self, handle, state):
+        super().resume(handle, state)
+        handle["world"].world_size == 2 and time.sleep(60)
+
+class HangsAtOnce(ListLoader):
+    def pull(self, handle):
+        time.sleep(60)
 
 class Insane(ListLoader):
     def pull(self, handle):
@@ -123,6 +137,7 @@ MISTAKES = [
     "run --impl list --layers ,",
     "run --impl list --vectors no-such-directory",
     "run --impl list --seconds nan",
+    "run --impl list --timeout 0",
     "run --impl list --seconds -1",
     "run --impl list --examples 0",
     "run --impl list --bound huge",
@@ -226,6 +241,56 @@ def test_the_printed_command_works_in_a_shell(do: Do, loaders: str, tmp_path: Pa
     assert "they differ" in shown.stdout
 
 
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("run --layers small --bound smoke --quiet --impl {}:HangsAtTheSecondResume", "resume has not returned within 0.5 s"),
+        ("run --layers smoke --quiet --impl {}:HangsAtOnce", "loader    a = open(rows=4, num_splits=2)"),
+        ("vectors --run {vectors} --impl {}:HangsAtTheSecondResume", "into b"),
+    ],
+)
+def test_a_call_that_hangs_ends_the_command(loaders: str, tmp_path: Path, command: str, shown: str) -> None:
+    """With what was called and the scenario up to it; the printed command hangs at the same place."""
+    line = command.format(loaders, vectors=ROOT / "spec" / "vectors" / "generated")
+    environment = {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
+
+    def execute(written: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["bash", "-c", written], check=False, env=environment, capture_output=True, text=True, timeout=50)
+
+    python = f"{shlex.quote(sys.executable)} -m model.conformance"
+    found = execute(f"{python} {line} --timeout 0.5")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert shown in found.stderr
+    if "smoke " not in line:
+        (again,) = re.findall(r"replay +python -m model.conformance (.*) \(with --timeout\)", found.stderr)
+        found = execute(f"{python} {again.replace('replay ', 'replay --timeout 0.5 ', 1)}")
+        assert (found.returncode, "resume has not returned" in found.stderr) == (2, True)
+
+
+def test_only_calls_are_timed_and_what_hangs_is_told_once() -> None:
+    """Not the time between them, in which the model works."""
+    told: list[Any] = []
+    finish = threading.Event()
+
+    class Slow(ListLoader):
+        def save(self, handle: Any) -> Any:
+            finish.wait(0.8)
+
+    watched = Watched(Slow(), 0.2, lambda *what: told.append(what))
+    handle = watched.open(World(4, 2))
+    watched.pull(handle)
+    finish.wait(0.6)
+    assert told == []
+    watched.save(handle)
+    assert told == [("save", World(4, 2), [])]
+
+
+def test_a_time_limit_that_is_kept_changes_nothing(do: Do) -> None:
+    free, limited = (do("run", "--impl", "model", *QUICK, "--report", "json", *more) for more in ((), ("--timeout", "30")))
+    assert [json.loads(one[1])["clauses"] for one in (limited, free)] == [json.loads(free[1])["clauses"]] * 2
+    assert limited[0] == free[0] == 0
+
+
 OPEN = {"open": "a", "rows": 4, "num_splits": 2}
 NO_SCENARIOS: list[Any] = [
     [], 3, {}, {"steps": 1}, [1], [{}], {"clauses": {}}, {"clauses": {"RES-3": {"violation": None}}},
@@ -303,7 +368,7 @@ sys.exit(main(["run", "--impl", "list", "--layers", "machine"]))
 
 def test_the_chapter_names_options_that_exist() -> None:
     chapter = (ROOT / "spec" / "conformance.md").read_text(encoding="utf-8")
-    sources = "".join((ROOT / "model" / "conformance" / name).read_text(encoding="utf-8") for name in ("cli.py", "plugin.py"))
+    sources = "".join((ROOT / "model" / "conformance" / name).read_text(encoding="utf-8") for name in ("cli.py", "plugin.py", "verify.py"))
     named = set(re.findall(r"--[a-z][a-z-]*[a-z]", chapter))
     assert len(named) > 8
     assert [option for option in named if f'"{option}"' not in sources] == []
