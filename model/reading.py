@@ -24,6 +24,8 @@ from fractions import Fraction
 
 LARGEST_ROWS = 32768
 LARGEST_BYTES = 8 * 2**20
+LARGE_ROW = 32 * 2**10
+LARGE_ROWS_BYTES = 4 * 2**20
 FIRST_ROWS = 16
 FIRST_MOST_ROWS = 256
 GROWTH = 8
@@ -59,9 +61,9 @@ class Reader:
     io_queue_depth: int | None = None
     known: tuple[Fraction, ...] = ()
 
-    def largest_bytes(self) -> Fraction:
-        """Of one window (REA-3)."""
-        return min(Fraction(LARGEST_BYTES), Fraction(self.read_ahead_bytes, 2))
+    def largest_bytes(self, row: Fraction) -> Fraction:
+        """Of one window (REA-3), where rows are that large."""
+        return min(Fraction(LARGE_ROWS_BYTES if row > LARGE_ROW else LARGEST_BYTES), Fraction(self.read_ahead_bytes, 2))
 
 
 # --- events -------------------------------------------------------------------------------------------------------------------------
@@ -198,7 +200,7 @@ def judge(reader: Reader, trace: Iterable[Event]) -> list[str]:
     for event in trace:
         if isinstance(event, Begun):
             window = len(seen.begun)
-            checks = (*budget(reader, seen, event), *size(reader, seen, event), *concurrency(seen), *arguments(reader, seen, event))
+            checks = (*budget(reader, seen, event), *size(reader, seen, event), *concurrency(reader, seen), *arguments(reader, seen, event))
             broken += [f"{problem} (window {window}, {event.rows} rows)" for problem in checks]
         seen = after(seen, event)
     return broken
@@ -230,22 +232,23 @@ def size(reader: Reader, seen: Seen, event: Begun) -> Iterable[str]:
     most = min(GROWTH * max(seen.begun), LARGEST_ROWS)
     if event.rows > most:
         yield f"REA-3: more than {most} rows"
-    if event.rows > 1 and means and min(means) * event.rows > reader.largest_bytes():
+    if event.rows > 1 and means and min(means) * event.rows > reader.largest_bytes(min(means)):
         yield f"REA-3: at least {float(min(means) * event.rows):.0f} bytes"
     if batch is None or (start + event.rows) % batch == 0 or start + event.rows == reader.rows:
         return
     fits = False
     if means and not bounded:
         used = sum(seen.arrived[window] for window in seen.held()) + max(means) * sum(seen.begun[window] for window in seen.reading())
-        fits = batch <= most and max(means) * batch <= min(reader.largest_bytes(), reader.read_ahead_bytes - used)
+        fits = batch <= most and max(means) * batch <= min(reader.largest_bytes(max(means)), reader.read_ahead_bytes - used)
     if fits or event.rows >= batch:
         yield f"REA-3: ends inside a batch of {batch} rows, although one fits"
 
 
-def concurrency(seen: Seen) -> Iterable[str]:
-    """REA-4, when a read begins."""
+def concurrency(reader: Reader, seen: Seen) -> Iterable[str]:
+    """REA-4, when a read begins: two ahead where any estimate that is accepted says that rows are large."""
     ahead = len(seen.begun) - seen.current
-    allowed = min(1 + len(seen.waits), LARGEST_AHEAD)
+    large = max(seen.means(reader), default=Fraction(0)) > LARGE_ROW
+    allowed = max(min(1 + len(seen.waits), LARGEST_AHEAD), 1 + large)
     if ahead > allowed:
         yield f"REA-4: {ahead} windows ahead of the one consumed, at most {allowed}"
     if len(seen.reading()) + 1 > LARGEST_AHEAD:

@@ -36,35 +36,54 @@ _TEXT: Final = (
 Numbers: TypeAlias = npt.NDArray[Any]
 
 
-class Views:
-    """A list of views of one tensor, which travels to another process as that tensor and arrives as the list."""
+@dataclass(frozen=True)
+class Deferred:
+    """Many Python objects that are still a few arrays: it travels to another process as those, and arrives as the objects.
 
-    def __init__(self, whole: torch.Tensor, lengths: list[int] | None = None) -> None:
-        self.whole, self.lengths = whole, lengths
+    Parameters
+    ----------
+    function, arguments
+        What makes the objects.
+    """
 
-    def list(self) -> list[torch.Tensor]:
-        """The views: of the given lengths, else each of the first dimension."""
-        return _views(self.whole, self.lengths)
+    function: Callable[..., list[Any]]
+    arguments: tuple[Any, ...]
+
+    def objects(self) -> list[Any]:
+        """The objects."""
+        return self.function(*self.arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _views, (self.whole, self.lengths)
+        return self.function, self.arguments
 
 
-def _views(whole: torch.Tensor, lengths: list[int] | None) -> list[torch.Tensor]:
-    return list(whole.unbind(0) if lengths is None else torch.split(whole, lengths))
+def _views(whole: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors along the first dimension."""
+    return list(whole.unbind(0))
 
 
-def make_batch(rows: pa.RecordBatch, layout: str, travels: bool = False) -> Any:
+def _pieces(whole: torch.Tensor, lengths: list[int]) -> list[torch.Tensor]:
+    """Tensors of these lengths, one behind the other."""
+    return list(torch.split(whole, lengths))
+
+
+def _texts(column: pa.Array) -> list[Any]:
+    """Strings or binaries."""
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def make_batch(rows: pa.RecordBatch | pa.Table, layout: str, travels: bool = False) -> Any:
     """A batch of rows in one of `FORMATS`.
 
     Parameters
     ----------
-    rows : pyarrow.RecordBatch
-        In memory that nobody else uses.
+    rows : pyarrow.RecordBatch or pyarrow.Table
+        In memory that nobody else uses, in one piece or in several.
     layout : str
         The format.
     travels : bool
-        Whether the batch is pickled next: then lists of many views are left as `Views`.
+        Whether the batch is pickled next: then lists of many objects are left `Deferred`.
 
     Raises
     ------
@@ -72,16 +91,21 @@ def make_batch(rows: pa.RecordBatch, layout: str, travels: bool = False) -> Any:
         A column that the format cannot hold (BAT-4 to BAT-6).
     """
     if layout == "arrow":
-        return rows
+        return rows.combine_chunks().to_batches()[0] if isinstance(rows, pa.Table) else rows
     build = _BUILDERS[layout]
     batch = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         try:
-            value = build(column)
+            value = build(_whole(column))
             batch[name] = value if travels else _unpacked(value)
         except (TypeError, ValueError, RuntimeError, OverflowError, pa.ArrowException) as error:
             raise BatchError(_REFUSED.format(name, column.type, layout, error), name) from error
     return batch
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """A column in one piece, where its pieces are not made objects one by one."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) and not _is_text(column.type) else column
 
 
 _REFUSED: Final = (
@@ -91,8 +115,8 @@ _REFUSED: Final = (
 
 
 def _unpacked(value: Any) -> Any:
-    if isinstance(value, Views):
-        return value.list()
+    if isinstance(value, Deferred):
+        return value.objects()
     return {name: _unpacked(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
@@ -101,6 +125,8 @@ def _unpacked(value: Any) -> Any:
 
 def _python(column: pa.Array) -> Any:
     """As `default_collate` has it, which is asked itself about all but the commonest types."""
+    if _is_text(column.type) and column[0].is_valid:
+        return Deferred(_texts, (column,))
     if column.null_count == 0:
         if types.is_struct(column.type) and _distinct(column.type):
             return {field.name: _python(child) for field, child in zip(column.type, column.flatten(), strict=True)}
@@ -109,7 +135,7 @@ def _python(column: pa.Array) -> Any:
         if numbers is not None and numbers.ndim <= 2 and wide is not None:
             # Lists come out transposed: the i-th tensor holds the i-th entry of every row.
             tensor = torch.from_numpy(numbers.T.astype(wide, order="C"))
-            return tensor if numbers.ndim == 1 else Views(tensor)
+            return tensor if numbers.ndim == 1 else Deferred(_views, (tensor,))
     return default_collate(column.to_pylist())
 
 
@@ -146,7 +172,7 @@ class _Native:
         kind = column.type
         if types.is_dictionary(kind):
             return self.build(column.dictionary_decode())
-        if any(is_text(kind) for is_text in _TEXT):
+        if _is_text(kind):
             return self.text(column)
         if types.is_struct(kind) and _distinct(kind):
             # Where the struct is null, so are its entries.
@@ -188,8 +214,8 @@ _BUILDERS: Final[dict[str, Callable[[pa.Array], Any]]] = {
     "python": _python,
     "torch": _Native(
         leaf=torch.from_numpy,
-        ragged=lambda entries, lengths: Views(torch.from_numpy(entries), lengths),
-        text=lambda column: column.to_pylist(),
+        ragged=lambda entries, lengths: Deferred(_pieces, (torch.from_numpy(entries), lengths)),
+        text=lambda column: Deferred(_texts, (column,)),
         other=_no_type,
     ).build,
     "numpy": _Native(
@@ -234,6 +260,10 @@ def _nothing(kind: pa.DataType) -> Numbers:
         shape.append(kind.list_size if types.is_fixed_size_list(kind) else 0)
         kind = kind.value_type
     return np.empty(shape, dtype=kind.to_pandas_dtype())
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(is_text(kind) for is_text in _TEXT)
 
 
 def _is_list(kind: pa.DataType) -> bool:

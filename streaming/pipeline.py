@@ -26,6 +26,9 @@ _FIRST_MOST_ROWS: Final = 256
 _GROWTH: Final = 8
 _MOST_ROWS: Final = 32768
 _MOST_BYTES: Final = 8 * 2**20
+# Larger rows are read in smaller windows, two at a time: what costs then is new memory, not the read.
+_LARGE_ROW_BYTES: Final = 32 * 2**10
+_LARGE_ROWS_MOST_BYTES: Final = 4 * 2**20
 _MOST_READS: Final = 8
 _SLOW_SECONDS: Final = 0.02
 
@@ -125,7 +128,6 @@ class WindowReader:
     def __init__(self, supply: Supply, ahead: ReadAhead, meter: Meter, batch_rows: int | None = None) -> None:
         self._supply, self._ahead, self._meter = supply, ahead, meter
         self._batch_rows = batch_rows or 1
-        self._window_bytes = max(min(ahead.budget // 2, _MOST_BYTES), 1)
         self._row_bytes = 0.0
         self._largest = 0
         self._submitted = 0
@@ -181,9 +183,12 @@ class WindowReader:
 
     def _fill(self) -> None:
         """Read on, as far as depth and budget allow."""
-        affordable = int(self._window_bytes / self._row_bytes) if self._row_bytes else _MOST_ROWS
+        large = self._row_bytes > _LARGE_ROW_BYTES
+        most_bytes = min(self._ahead.budget // 2, _LARGE_ROWS_MOST_BYTES if large else _MOST_BYTES)
+        affordable = int(most_bytes / self._row_bytes) if self._row_bytes else _MOST_ROWS
         rows = max(1, min(affordable, self._largest * _GROWTH, self._ahead.most_rows))
-        while len(self._slots) < self._depth and self._submitted < len(self._supply):
+        depth = min(max(self._depth, 1 + large), self._ahead.most_reads)
+        while len(self._slots) < depth and self._submitted < len(self._supply):
             ahead = sum(slot.nbytes or slot.judged for slot in self._slots)
             if self._slots and self._held + ahead + rows * self._row_bytes > self._ahead.budget:
                 return
@@ -236,15 +241,20 @@ class Cutter:
         begin, self._taken = self._taken, min(self._taken + most, len(self._window))
         return self._window.rows(begin, self._taken)
 
-    def exactly(self, rows: int) -> pa.RecordBatch | None:
-        """The next `rows` rows, fewer at the end; None after it."""
+    def exactly(self, rows: int) -> pa.RecordBatch | pa.Table | None:
+        """The next `rows` rows, fewer at the end; None after it. A table where they come of several windows."""
         parts = []
         while rows and (part := self.some(rows)) is not None:
             parts.append(part)
             rows -= part.num_rows
         if len(parts) <= 1:
             return parts[0] if parts else None
-        return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+        return pa.Table.from_batches(parts)
+
+    def exactly_one(self, rows: int) -> pa.RecordBatch | None:
+        """As `exactly`, but always in one piece."""
+        found = self.exactly(rows)
+        return found.combine_chunks().to_batches()[0] if isinstance(found, pa.Table) else found
 
     def close(self) -> None:
         """Let go of everything."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.process import BaseProcess
-from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
@@ -17,6 +16,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from streaming.cycle import RankSequence
 from streaming.delivery import Delivery
 from streaming.errors import WorkerFailedError
+from streaming.parcel import Parcel
 from streaming.pipeline import RowSequence
 from streaming.rows import BatchIterator, Reading, RowIterator
 from streaming.sharding import Shards, StridedSequence
@@ -73,20 +73,6 @@ def end_with_trainer() -> None:
 def _exit_after(process: BaseProcess) -> None:
     process.join()
     os._exit(1)
-
-
-class Packed:
-    """An envelope pickled in the worker's own code, which unpickles as the envelope.
-
-    torch's queue pickles in a thread of the worker, where an item that cannot be pickled is dropped: the trainer would wait for it for
-    ever, or never know. Here it fails in the batch's place (WRK-14).
-    """
-
-    def __init__(self, envelope: Envelope) -> None:
-        self._pickled = bytes(ForkingPickler.dumps(envelope))
-
-    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
-        return ForkingPickler.loads, (self._pickled,)
 
 
 @dataclass(frozen=True)
@@ -166,10 +152,10 @@ class Replica(IterableDataset[Any]):
         finally:
             batches.close()
 
-    def _guarded(self, process: int) -> Iterator[Packed]:
+    def _guarded(self, process: int) -> Iterator[Parcel]:
         """What would end a worker process silently reaches the trainer as an error (WRK-14)."""
         try:
             for envelope in self._envelopes(process, travels=True):
-                yield Packed(envelope)
+                yield Parcel(envelope)
         except (KeyboardInterrupt, SystemExit) as error:
             raise WorkerFailedError(f"{type(error).__name__} in worker {process}: {error}") from error

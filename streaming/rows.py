@@ -144,7 +144,7 @@ class BatchIterator(Iterator[Any]):
         self._cutter, self._batch_rows, self._layout, self._travels = cutter, batch_rows, layout, travels
         self._outcomes: Outcomes | None = None
         if transforming is not None:
-            self._outcomes = Outcomes(lambda: cutter.exactly(batch_rows), lambda: cutter.ready, transforming, meter)
+            self._outcomes = Outcomes(lambda: cutter.exactly_one(batch_rows), lambda: cutter.ready, transforming, meter)
         self._made = 0
 
     def __next__(self) -> tuple[Any, int]:

@@ -207,8 +207,10 @@ def read(*events: Event | int, seconds: float = FAST, size: int = 10) -> list[Ev
         (replace(BATCHES, read_ahead_bytes=400), read(8, 24), ["REA-3"]),
         (replace(BATCHES, read_ahead_bytes=1), read(8, 1, 1), []),
         (replace(BATCHES, read_ahead_bytes=1), read(8, 2), ["REA-3"]),
-        (BATCHES, read(8, 64, size=8 * MIB // 64), []),
-        (BATCHES, read(8, 64, size=8 * MIB // 64 + 1), ["REA-3"]),
+        (BATCHES, read(8, 64, 512, size=8 * MIB // 512), []),
+        (BATCHES, read(8, 64, 512, size=8 * MIB // 512 + 1), ["REA-3"]),
+        (BATCHES, read(8, 64, size=4 * MIB // 64), []),
+        (BATCHES, read(8, 64, size=4 * MIB // 64 + 1), ["REA-3"]),
         # A batch that does not fit need not be whole.
         (replace(BATCHES, read_ahead_bytes=100), read(8, 3, 5, 2), []),
         # Where an earlier pass has said how large rows are, the first window may be smaller.
@@ -257,6 +259,10 @@ def test_ahead_by_hand() -> None:
     assert clauses(reader, [*early, Begun(8), Begun(8)]) == []
     assert clauses(reader, [*early[:-1], Begun(8)]) == ["REA-4"]
     assert clauses(replace(reader, io_queue_depth=1), [Begun(8), Begun(8)]) == ["REA-5"]
+    # Large rows: two.
+    large: list[Event] = [Begun(8), Arrived(0, 8 * 40_000, FAST), Taken(0), Begun(8), Begun(8)]
+    assert clauses(reader, large) == []
+    assert clauses(reader, [*large, Begun(8)]) == ["REA-4"]
 
 
 def test_nothing_is_begun_behind_the_end() -> None:
