@@ -30,7 +30,7 @@ FIRST_ROWS = 16
 FIRST_MOST_ROWS = 256
 GROWTH = 8
 LARGEST_AHEAD = 8
-SLOW = 0.020
+SLOW = 0.050
 
 
 @dataclass(frozen=True)

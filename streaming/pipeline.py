@@ -30,7 +30,7 @@ _MOST_BYTES: Final = 8 * 2**20
 _LARGE_ROW_BYTES: Final = 32 * 2**10
 _LARGE_ROWS_MOST_BYTES: Final = 4 * 2**20
 _MOST_READS: Final = 8
-_SLOW_SECONDS: Final = 0.02
+_SLOW_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True)

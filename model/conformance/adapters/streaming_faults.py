@@ -196,7 +196,7 @@ def break_counts_the_next_batch() -> AbstractContextManager[None]:
 
     def release(own: Any) -> None:
         with suppress(Exception):
-            _, worker, count = next(own._inner)
+            _, worker, count, *_ = next(own._inner)
             own._delivery.commit(worker, count)
         right(own)
 
