@@ -106,7 +106,7 @@ class Simulated:
             self.trace.append(Asked(self.released))
             self.asked = True
             self.taken = False
-            if self.released not in self.arrived and self.quickest < 9 and self.quickest > 0.02:
+            if self.released not in self.arrived and self.quickest < 9 and self.quickest > 0.05:
                 self.waits += 1
         elif what == "consume" and self.released in self.arrived:
             self.trace.append(Released(self.released) if self.taken else Taken(self.released))
@@ -164,7 +164,7 @@ def test_wrong_readers_are_accused(wrong: str, clause: str) -> None:
 # --- by hand ------------------------------------------------------------------------------------------------------------------------
 
 BATCHES = Reader(16 * MIB, 100_000, batch=8)
-FAST, SLOW = 0.001, 0.021
+FAST, SLOW = 0.001, 0.051
 
 
 def read(*events: Event | int, seconds: float = FAST, size: int = 10) -> list[Event]:
