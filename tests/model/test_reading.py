@@ -127,7 +127,7 @@ def simulate(rng: random.Random, wrong: str = "") -> tuple[Reader, list[Event]]:
         read_batch_size=rng.choice([None, 1, 3, 200]),
         io_queue_depth=rng.choice([None, 1, 2]),
     )
-    made = Simulated(rng, reader, wrong, slow=rng.choice([0.0, 0.03]))
+    made = Simulated(rng, reader, wrong, slow=rng.choice([0.0, 0.06]))
     row_bytes = rng.choice([1, 20, 3000])
     for step in range(120):
         made.step(row_bytes * (50 if step > 60 else 1))
