@@ -1,4 +1,4 @@
-"""Batches made of columns are those that torch makes of rows, and native formats hold the same values (BAT-1 to BAT-8)."""
+"""Batches made of columns are those that torch makes of rows, and native formats hold the same values (BAT-1 to BAT-8, LAW-13)."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ PATHS: dict[str, Any] = {
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("rows", "splits"), WORLDS)
 def test_every_batch_size(rows: int, splits: int, path: str) -> None:
-    """Under a plain DataLoader, and with batches of columns, the state after each batch is the model's (DLV-2, BAT-1)."""
+    """Under a plain DataLoader, and with batches of columns, the state after each batch is the model's (DLV-2, BAT-1, LAW-13)."""
     for world_size in divisors(splits):
         for rank in {0, world_size - 1}:
             world = settings(rows, num_splits=splits, world_size=world_size, rank=rank)

@@ -27,6 +27,7 @@ from streaming import StreamingDataLoader, StreamingDataset
 from streaming.errors import IteratorFailedError, PickleError, UnknownPlaceError, VersionError, WorkerFailedError
 from tests.integration import jobs
 from tests.support import numbered_table, settings
+from tests.test_batches import same
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore:This DataLoader will create")]
@@ -384,3 +385,36 @@ def test_a_script_may_end_while_a_worker_is_still_starting(tmp_path: Path, table
         """,
     )
     assert (shown.returncode, shown.stdout, shown.stderr) == (0, "True\n", "")
+
+
+@pytest.mark.parametrize("layout", ["python", "torch", "numpy", "arrow"])
+def test_formats_arrive_from_real_workers(layout: str, tmp_path: Path) -> None:
+    """LAW-13, STA-2, BAT-8: the batches of W = 0, writable, and statistics of both workers."""
+    rows = {
+        "id": range(40),
+        "v": [[float(i), 0.5] for i in range(40)],
+        "s": [f"row {i}" for i in range(40)],
+        "b": [b"x" * i for i in range(40)],
+    }
+    schema = pa.schema({"id": pa.int32(), "v": pa.list_(pa.float32(), 2), "s": pa.string(), "b": pa.binary()})
+    stored = lancedb.connect(tmp_path).create_table("formats", pa.table(rows, schema))
+    batches = {}
+    for workers in (0, 2):
+        dataset = StreamingDataset(stored, num_splits=4, shuffle_seed=1)
+        loader = StreamingDataLoader(dataset, batch_size=6, num_workers=workers, worker_sharding="batches", format=layout)
+        batches[workers] = list(loader)
+        stats = loader.stats()
+        assert stats.rows_received == 40
+        assert stats.reads >= max(workers, 1)
+        assert stats.bytes_buffered == 0
+    assert len(batches[2]) == 7
+    for ours, theirs in zip(batches[2], batches[0], strict=True):
+        if layout == "arrow":
+            assert ours.equals(theirs)
+        elif layout == "numpy":
+            assert [(column.dtype, column.tolist()) for column in ours.values()] == [(c.dtype, c.tolist()) for c in theirs.values()]
+        else:
+            assert same(ours, theirs)
+        if layout != "arrow":
+            ours["id"][:] = -1
+            assert ours["id"].tolist() == [-1] * len(ours["id"])
