@@ -57,12 +57,13 @@ def replayable(found: Violation) -> list[Step]:
 
 
 def replay_command(found: Violation, impl: str) -> str:
-    """A line for bash."""
+    """A line for any POSIX shell."""
     command = f"python -m model.conformance replay --impl {shlex.quote(impl)}"
     steps = json.dumps(replayable(found), separators=(",", ":"), default=str)
     if len(steps) > _COMMAND:
         return f"{command} --clause {found.clause} REPORT, a report that `run --report json` wrote"
-    return f"{command} - <<< {shlex.quote(steps)}"
+    # Not echo: some shells read backslashes.
+    return f"printf %s {shlex.quote(steps)} | {command} -"
 
 
 def sentence(step: Step) -> str:

@@ -212,10 +212,10 @@ def test_a_violation_can_be_replayed(do: Do, loaders: str, tmp_path: Path, monke
     (tmp_path / "report.json").write_text(out)
     violation = json.loads(out)["clauses"][clause]["violation"]
     command = shlex.split(violation["replay"])
-    assert command[:3] == ["python", "-m", "model.conformance"]
-    assert command[-3:-1] == ["-", "<<<"]
-    monkeypatch.setattr(sys, "stdin", io.StringIO(command[-1]))
-    status, out, _ = do(*command[3:-2])
+    assert command[:2] == ["printf", "%s"]
+    assert command[3:7] == ["|", "python", "-m", "model.conformance"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO(command[2]))
+    status, out, _ = do(*command[7:])
     assert status == 1
     assert f"they differ: {clause}:" in out
     assert all(f"  {number}  " in out for number in range(1, len(violation["steps"]) + 1))
@@ -232,9 +232,9 @@ def test_a_violation_can_be_replayed(do: Do, loaders: str, tmp_path: Path, monke
 
 def test_the_printed_command_works_in_a_shell(do: Do, loaders: str, tmp_path: Path) -> None:
     _, out, _ = do("run", "--impl", f"{loaders}:RepeatsACycle", *QUICK)
-    command = re.findall(r"replay +python (.*)", out)[0]
+    command = re.findall(r"replay +(printf .*)", out)[0]
     shown = subprocess.run(
-        ["bash", "-c", f"{shlex.quote(sys.executable)} {command}"],
+        ["sh", "-c", command.replace("python -m", f"{shlex.quote(sys.executable)} -m")],
         check=False, cwd=tmp_path, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert shown.returncode == 1, shown.stderr
@@ -255,15 +255,15 @@ def test_a_call_that_hangs_ends_the_command(loaders: str, tmp_path: Path, comman
     environment = {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
 
     def execute(written: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["bash", "-c", written], check=False, env=environment, capture_output=True, text=True, timeout=50)
+        return subprocess.run(["sh", "-c", written], check=False, env=environment, capture_output=True, text=True, timeout=50)
 
     python = f"{shlex.quote(sys.executable)} -m model.conformance"
     found = execute(f"{python} {line} --timeout 0.5")
     assert (found.returncode, found.stdout) == (2, "")
     assert shown in found.stderr
     if "smoke " not in line:
-        (again,) = re.findall(r"replay +python -m model.conformance (.*) \(with --timeout\)", found.stderr)
-        found = execute(f"{python} {again.replace('replay ', 'replay --timeout 0.5 ', 1)}")
+        (again,) = re.findall(r"replay +(printf .*) \(with --timeout\)", found.stderr)
+        found = execute(again.replace("python -m model.conformance replay ", f"{python} replay --timeout 0.5 "))
         assert (found.returncode, "resume has not returned" in found.stderr) == (2, True)
 
 

@@ -67,7 +67,8 @@ def test_a_failure_says_all_on_one_screen(wrong: Result) -> None:
     assert len(shown) <= 24
     assert CLAUSES["RES-3"].says in shown[0]
     assert [line.split()[0] for line in shown[1:5]] == ["found", "expected", "actual", "scenario"]
-    assert shown[-1].startswith("  replay    python -m model.conformance replay --impl m:f - <<< '[")
+    assert shown[-1].startswith("  replay    printf %s '[")
+    assert shown[-1].endswith("]' | python -m model.conformance replay --impl m:f -")
     assert shown[-2].endswith("<- here")
 
 
