@@ -186,7 +186,19 @@ def like(value: Any, dtype: str, shape: tuple[int, ...]) -> Tensor:
         return value
     if not isinstance(value, (int, float)) or shape != (1,):
         raise failed("transform_fill fits no entry of its column")
-    return Tensor(dtype, (), (bool(value) if dtype == "bool" else float(value) if dtype.startswith("float") else int(value),))
+    cast = bool(value) if dtype == "bool" else float(value) if dtype.startswith("float") else int(value)
+    if not dtype.startswith("float") and (cast != value or not holds(dtype, int(value))):
+        raise failed("transform_fill is no value of its column")
+    return Tensor(dtype, (), (cast,))
+
+
+def holds(dtype: str, value: int) -> bool:
+    """Whether an integer type, or bool, has this value."""
+    if dtype == "bool":
+        return value in (0, 1)
+    bits = int(dtype.lstrip("uint"))
+    low, high = (0, 1 << bits) if dtype.startswith("u") else (-(1 << bits - 1), 1 << bits - 1)
+    return low <= value < high
 
 
 # --- what is delivered --------------------------------------------------------------------------------------------------------------

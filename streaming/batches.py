@@ -98,8 +98,8 @@ def make_batch(rows: pa.RecordBatch | pa.Table, layout: str, travels: bool = Fal
         try:
             value = build(_whole(column))
             batch[name] = value if travels else _unpacked(value)
-        except (TypeError, ValueError, RuntimeError, OverflowError, pa.ArrowException) as error:
-            raise BatchError(_REFUSED.format(name, column.type, layout, error), name) from error
+        except _REFUSALS as error:
+            raise BatchError(_refusal(name, column, layout, error), name) from error
     return batch
 
 
@@ -108,10 +108,28 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) and not _is_text(column.type) else column
 
 
-_REFUSED: Final = (
-    "column {!r} of type {} cannot be batched with format={!r}: {}. Leave it out (columns=), select rows without null or of one length "
-    '(filter=), convert it (columnar_transform=, collate_fn=), or take format="arrow"'
-)
+def _refusal(name: str, column: pa.Array | pa.ChunkedArray, layout: str, error: Exception) -> str:
+    """What is wrong, and the formats that would do, found by trying them."""
+    why = "it has null" if column.null_count else str(error)
+    others = [f'"{other}"' for other in ("torch", "numpy") if other != layout and _takes(other, column)]
+    arrow = '"arrow"'
+    without_null = f' select rows without null (filter="{name} IS NOT NULL"),' if column.null_count else ""
+    return (
+        f"column {name!r} of type {column.type} cannot be batched with format={layout!r}: {why}. "
+        f"Take format={' or '.join([*others, arrow])},{without_null} convert it (columnar_transform=, collate_fn=), "
+        "or leave it out (columns=)"
+    )
+
+
+def _takes(layout: str, column: pa.Array | pa.ChunkedArray) -> bool:
+    try:
+        _BUILDERS[layout](_whole(column))
+    except _REFUSALS:
+        return False
+    return True
+
+
+_REFUSALS: Final = (TypeError, ValueError, RuntimeError, OverflowError, pa.ArrowException)
 
 
 def _unpacked(value: Any) -> Any:

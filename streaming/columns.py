@@ -57,7 +57,7 @@ def one_row(value: object) -> Columns:
 
 
 def concatenate(pieces: Sequence[Columns]) -> Columns:
-    """Columns of one row each, below each other; each column as the first piece that has a real one says.
+    """Columns of one row each, below each other; each column as the rows say that do not stand in.
 
     Raises
     ------
@@ -69,11 +69,9 @@ def concatenate(pieces: Sequence[Columns]) -> Columns:
     names = list(next((piece for piece in pieces if not isinstance(piece, _StandIn)), pieces[0]))
     for piece in pieces:
         if not piece.keys() >= set(names):
-            raise TransformError(f"rows have other columns: {sorted(map(str, piece))} and {sorted(map(str, names))}")
-    try:
-        return {name: _below([piece[name] for piece in pieces]) for name in names}
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TransformError(f"rows do not fit together: {error}") from error
+            whose = "transform_fill has" if isinstance(piece, _StandIn) else "a row by itself has"
+            raise TransformError(f"{whose} the columns {sorted(map(str, piece))}, other rows {sorted(map(str, names))}")
+    return {name: _below(name, [piece[name] for piece in pieces]) for name in names}
 
 
 def batch_of(columns: Columns, numpy: bool) -> dict[str, Any]:
@@ -91,7 +89,11 @@ def _collated(name: str, column: Any) -> Any:
             return torch.from_numpy(column if column.flags.writeable and column.flags.c_contiguous else column.copy())
         return default_collate(list(column))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise BatchError(f"column {name!r} of columnar_transform cannot be made a tensor: {error}", name) from error
+        raise BatchError(
+            f'column {name!r} of columnar_transform cannot be made a tensor: {error}. Pad to one length, or take format="numpy", which '
+            "leaves lists as they are",
+            name,
+        ) from error
 
 
 class _StandIn(Columns):
@@ -108,12 +110,40 @@ def _one_entry(entry: Any) -> Any:
     return entry[None] if isinstance(entry, np.ndarray) else _Entry([entry])
 
 
-def _below(entries: list[Any]) -> Any:
+def _below(name: str, entries: list[Any]) -> Any:
     like = next((entry for entry in entries if not isinstance(entry, _Entry)), entries[0])
-    if isinstance(like, torch.Tensor):
-        return torch.cat(
-            [torch.as_tensor(np.asarray(e) if isinstance(e, list) else e, dtype=like.dtype).reshape(1, *like.shape[1:]) for e in entries]
-        )
-    if isinstance(like, np.ndarray):
-        return np.concatenate([np.asarray(e, dtype=like.dtype).reshape(1, *like.shape[1:]) for e in entries])
-    return [value for entry in entries for value in entry]
+    if not isinstance(like, (torch.Tensor, np.ndarray)):
+        return [value for entry in entries for value in entry]
+    arrays = isinstance(like, np.ndarray)
+    fitting = [_fitting(name, entry, like) for entry in entries]
+    return np.concatenate(fitting) if arrays else torch.cat(fitting)
+
+
+def _fitting(name: str, entry: Any, like: Any) -> Any:
+    """One entry in the type of its column, of its shape, and not another value for it."""
+    try:
+        given: Any = np.asarray(entry) if isinstance(entry, list) or isinstance(like, np.ndarray) else entry
+        if isinstance(like, torch.Tensor):
+            given = torch.as_tensor(given)
+            cast = given.to(like.dtype)
+        else:
+            cast = given.astype(like.dtype)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise TransformError(_UNFITTING.format(name, error)) from error
+    if cast.shape[1:] != like.shape[1:]:
+        raise TransformError(_UNFITTING.format(name, f"its shape is {tuple(cast.shape[1:])}, not {tuple(like.shape[1:])}"))
+    if not _is_floating(like) and not (cast == given).all():
+        raise TransformError(_UNFITTING.format(name, f"{like.dtype} cannot hold its value"))
+    return cast
+
+
+def _is_floating(column: Any) -> bool:
+    if isinstance(column, torch.Tensor):
+        return column.is_floating_point() or column.is_complex()
+    return column.dtype.kind not in "biu"
+
+
+_UNFITTING = (
+    "column {!r}: a row by itself, or transform_fill, does not fit the other rows: {}. What columnar_transform makes of a row must not "
+    "depend on the rows beside it (pad to a fixed length), and transform_fill must be of its type and shape"
+)

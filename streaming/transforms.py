@@ -216,8 +216,12 @@ def resolve(
         raise ArgumentValueError(
             'on_transform_error="fill" needs a transform or columnar_transform whose rows can fail', "on_transform_error"
         )
-    if not fills and transform_fill is not None:
-        raise ArgumentValueError('transform_fill needs on_transform_error="fill"', "transform_fill")
+    if fills is (transform_fill is None):
+        raise ArgumentValueError(
+            'transform_fill and on_transform_error="fill" need each other: give what a failing row becomes, or a function that makes it '
+            "(which may return None)",
+            "transform_fill",
+        )
     if function is None:
         return None
     return Transforming(function, columnar_transform is not None, fills, transform_fill, threads, depth)

@@ -120,6 +120,7 @@ def test_numpy_integers_are_stored_as_int(kind: type) -> None:
         ({"on_transform_error": None, "transform": len}, TYPE, "on_transform_error"),
         ({"on_transform_error": "fill"}, VALUE, "on_transform_error"),
         ({"transform_fill": 3, "transform": len}, VALUE, "transform_fill"),
+        ({"on_transform_error": "fill", "transform": len}, VALUE, "transform_fill"),
         ({"connection_factory": "f"}, TYPE, "connection_factory"),
         ({"partial_cycle": "skip"}, VALUE, "partial_cycle"),
         ({"partial_cycle": None}, TYPE, "partial_cycle"),

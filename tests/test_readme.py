@@ -7,17 +7,22 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import lancedb
+import pyarrow as pa
 import pytest
 
-from streaming import StreamingDataLoader
+from streaming import StreamingDataLoader, StreamingDataset
+from streaming.batches import make_batch
+from streaming.errors import BatchError
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
 def test_the_example_runs(tmp_path: Path) -> None:
-    example, loop = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    example, loop, _ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     compile(loop, "README.md", "exec")
     for name in re.findall(r"loader\.(\w+)\(", loop):
         assert callable(getattr(StreamingDataLoader, name))
@@ -31,6 +36,50 @@ def test_the_example_runs(tmp_path: Path) -> None:
         assert (shown.returncode, own_words) == (0, [])
     (expected,) = re.findall(r"```text\n(.*?)```", README, re.DOTALL)
     assert shown.stdout == expected
+
+
+def test_the_transform_runs() -> None:
+    """Its `pad`, as a columnar transform in threads."""
+    *_, source = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(source, names)
+    tokens = [list(range(i)) for i in (0, 3, 200, 5)]
+    table = pa.table({"tokens": pa.array(tokens, pa.list_(pa.int32())), "label": range(4)})
+    dataset = StreamingDataset(
+        lancedb.connect("memory://").create_table("readme", table), shuffle=False, columnar_transform=names["pad"], transform_parallelism=4
+    )
+    (batch,) = StreamingDataLoader(dataset, batch_size=4)
+    assert batch["tokens"].shape == (4, names["LENGTH"])
+    assert batch["tokens"].sum(dim=1).tolist() == [sum(row[: names["LENGTH"]]) for row in tokens]
+    assert batch["label"].tolist() == list(range(4))
+
+
+COLUMNS = {
+    "numbers, booleans": [pa.array([1, 2], pa.int16()), pa.array([1.5, 2], pa.float32()), pa.array([True, False])],
+    "lists of k numbers": [pa.array([[1, 2], [3, 4]]), pa.array([[1.5, 2], [3, 4]], pa.list_(pa.float32(), 2))],
+    "lists of different lengths": [pa.array([[1], [2, 3]])],
+    "strings, binaries": [pa.array(["a", "b"]), pa.array([b"a", b"bc"])],
+    "struct": [pa.array([{"a": 1}, {"a": 2}])],
+    "dates, timestamps, durations": [pa.array([1, 2], kind) for kind in (pa.date32(), pa.timestamp("us", "UTC"), pa.duration("s"))],
+    "decimals and others": [pa.array([1, 2], pa.decimal128(5, 2)), pa.array([1, 2], pa.time32("s"))],
+    "null": [pa.array([None, 1]), pa.array([1.5, None])],
+}
+
+
+def test_the_table_of_formats_is_true() -> None:
+    """Each cell that says refused is, each other one is not, for the columns above."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in README.splitlines() if line.startswith("|")]
+    described = {row[0]: row[1:] for row in rows if row[0] in COLUMNS}
+    assert list(described) == list(COLUMNS)
+    for kind, cells in described.items():
+        for cell, layout in zip(cells, ("python", "torch", "numpy"), strict=True):
+            for column in COLUMNS[kind]:
+                batch = pa.record_batch({"x": column})
+                if cell.startswith("refused"):
+                    with pytest.raises(BatchError, match="'x'"):
+                        make_batch(batch, layout)
+                else:
+                    assert len(make_batch(batch, layout)["x"]) >= 1
 
 
 def test_there_are_two_commands_of_one_line() -> None:

@@ -206,7 +206,8 @@ def test_what_is_no_columns(result: Any, mode: str) -> None:
     def transform(batch: pa.RecordBatch) -> Any:
         return result if 8 in batch["id"].to_pylist() else {"x": batch["id"].to_numpy()}
 
-    dataset = StreamingDataset(numbered_table(ROWS), shuffle=False, columnar_transform=transform, on_transform_error=mode)
+    fill = {"on_transform_error": mode, "transform_fill": 0} if mode == "fill" else {}
+    dataset = StreamingDataset(numbered_table(ROWS), shuffle=False, columnar_transform=transform, **fill)  # type: ignore[arg-type]
     batches = iter(StreamingDataLoader(dataset, batch_size=8))
     assert next(batches)["x"].tolist() == list(range(8))
     with pytest.raises(TransformError, match="columnar_transform"):
@@ -244,9 +245,17 @@ def test_filled_rows_take_the_type_of_their_column() -> None:
     assert good["a"].tolist() == [0, 1, 2, 3, 4, -1, 6, 7]
     assert good["v"].sum(dim=1).tolist() == [0, 0, 0, 0, 0, 3, 0, 0]
     assert good["s"][5] == "filled"
-    for fill in ({"a": -1, "v": np.ones(3)}, {"a": -1, "v": np.ones(4), "s": ""}, {"a": "x", "v": np.ones(3), "s": ""}, 3, None):
-        with pytest.raises(TransformError):
+    whole = {"a": -1, "v": np.ones(3), "s": ""}
+    unfit = {"a": ["x", 40_000, -1.5, [1], None, np.int64(40_000), torch.tensor(40_000)], "v": [np.ones(4), np.ones((3, 1)), 1, "x"]}
+    for name, values in unfit.items():
+        for value in values:
+            with pytest.raises(TransformError, match=f"'{name}'"):
+                batch({**whole, name: value})
+    for fill in ({"a": -1, "v": np.ones(3)}, 3):
+        with pytest.raises(TransformError, match="transform_fill"):
             batch(fill)
+    for value in ([1.0, 2, 3], torch.ones(3, dtype=torch.float64), (1, 1, 1)):
+        assert batch({**whole, "v": value})["v"].dtype == torch.float16
 
 
 @pytest.mark.parametrize("threads", [0, 2])
@@ -268,7 +277,7 @@ def test_failures_that_cannot_be_isolated(threads: int) -> None:
 
     common: dict[str, Any] = {"shuffle": False, "on_transform_error": "fill", "transform_parallelism": threads}
     with pytest.raises(BadRow, match="together"):
-        list(StreamingDataset(numbered_table(8), transform=together, **common))
+        list(StreamingDataset(numbered_table(8), transform=together, transform_fill=0, **common))
     iterator = iter(StreamingDataset(numbered_table(8), transform=stopping, transform_fill=failing, **common))
     assert [next(iterator) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(KeyError, match="3"):

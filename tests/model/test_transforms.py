@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from model import transforms
 from model.batches import Row, Tensor
 from model.errors import ModelError
-from model.transforms import Delivered, Output, Transform, calls_ahead, deliver
+from model.transforms import Delivered, Output, Transform, calls_ahead, deliver, like
 
 ROWS = [{"id": number} for number in range(12)]
 
@@ -347,3 +347,27 @@ def test_calls_ahead(threads: int, depth: int | None, trace: str, broken: int) -
     """BAT-13: calls are taken in their sequence, and few are ahead."""
     events = [("begin" if part[0] == "b" else "take", int(part[1:])) for part in trace.split()]
     assert len(list(calls_ahead(events, threads, depth))) == broken
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "held"),
+    [
+        ("uint8", 255, True),
+        ("uint8", 256, False),
+        ("uint8", -1, False),
+        ("int8", -128, True),
+        ("int8", 128, False),
+        ("int64", -1.5, False),
+        ("int64", 2.0, True),
+        ("bool", True, True),
+        ("bool", 2, False),
+        ("float32", 0.1, True),
+    ],
+)
+def test_a_fill_is_a_value_of_its_column(dtype: str, value: Any, held: bool) -> None:
+    """BAT-11: not another number in its place."""
+    if held:
+        assert like(value, dtype, (1,)).values == (value,)
+    else:
+        with pytest.raises(ModelError, match=r"transform\.failed"):
+            like(value, dtype, (1,))
