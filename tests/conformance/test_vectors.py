@@ -135,7 +135,7 @@ def test_a_failure_of_the_layer_is_on_one_screen_and_can_be_done_again(
         assert len(shown.splitlines()) <= 24
         assert f"{clause} FAILED" in shown
         assert "found by  vector " in shown
-        monkeypatch.setattr("sys.stdin", io.StringIO(shlex.split(shown.splitlines()[-1])[-1]))
+        monkeypatch.setattr("sys.stdin", io.StringIO(shlex.split(shown.splitlines()[-1])[3]))
         assert main(["replay", "--impl", "wrong", "-"]) == 1
         assert f"they differ: {clause}:" in capsys.readouterr().out
 
