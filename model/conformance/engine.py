@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import traceback
 from collections import Counter
@@ -20,6 +21,7 @@ from model.conformance.result import Result
 from model.conformance.scenario import Step, Violation, needs, plain, run
 from model.conformance.shrink import begins_well, shrink
 from model.conformance.vectors import BESIDE, clauses_of, read, run_vector
+from model.conformance.witness import pass_clause, pass_of, shows
 
 # What the smoke layer calls.
 SMOKED: Final = ("open", "pull", "save", "resume", "kill")
@@ -123,11 +125,13 @@ class Judge:
         """Loaders with the order of spec/order.md are compared with it; of others the order is learned."""
         self.adapter, self.result, self.deadline, self.until = adapter, result, deadline, until
         self.losses = losses.Losses(adapter)
+        # What became of uninterrupted passes, by their open step.
+        self._passes: dict[str, Violation | None] = {}
         self.learned = None if "order" in result.description.capabilities else Learned(adapter)
 
     def run(self, steps: Sequence[Step], note: str = "", judged: Counter[str] | None = None) -> Violation | None:
         """Do a scenario on the loader and on a fresh model."""
-        return run(steps, self.adapter, Reference(self.learned), note, judged)
+        return self._attributed(run(steps, self.adapter, Reference(self.learned), note, judged))
 
     def smoke(self) -> str | None:
         """Whether the adapter works at all; else why not."""
@@ -189,7 +193,7 @@ class Judge:
             if time.monotonic() > self.deadline or self._over():
                 self.result.truncated |= {clause for one in fitting[done:] for clause in clauses_of(one["steps"])}
                 break
-            found = run_vector(scenario, self.adapter, self.result.judged)
+            found = self._attributed(run_vector(scenario, self.adapter, self.result.judged))
             done += 1
             if found is not None:
                 failures += 1
@@ -223,6 +227,19 @@ class Judge:
                 return self.run(steps, note) if time.monotonic() < stop and begins_well(steps) else None
 
             self.result.violations[clause] = shrink(found, again)
+
+    def _attributed(self, found: Violation | None) -> Violation | None:
+        """The violation, or that of the uninterrupted pass, where that fails too. Of clauses known to fail it makes no difference."""
+        steps = None if found is None or found.clause in self.result.violations else pass_of(found)
+        if found is None or steps is None:
+            return found
+        key = json.dumps(steps[0], sort_keys=True)
+        if key not in self._passes:
+            self._passes[key] = run(steps, self.adapter, Reference(self.learned))
+        plain = self._passes[key]
+        if plain is not None:
+            return replace(plain, note=found.note)
+        return found if shows(found.clause, found.steps) else replace(found, clause=pass_clause(steps[0]))
 
     def _over(self) -> bool:
         """Whether what this run was to find is found."""

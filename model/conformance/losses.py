@@ -1,18 +1,18 @@
 """RES-8, whether a resume within a cycle loses rows: the rows of all ranks, before it and after it, are judged together.
 
 Nothing else is: how a loader deals with the partial cycle (it may replay it, finish it, or begin the epoch again), in which order rows
-come, and how often. So this needs no model, only one uninterrupted epoch of the loader itself.
+come, and how often. So this needs no model, only uninterrupted epochs of the loader itself: what they lack is not lost by a resume.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from model.conformance.adapter import Adapter, World
+from model.conformance.adapter import Adapter
 from model.conformance.checks import Bound, Scenarios, check, divisors, mid_cycle, opened, resumed, worlds
-from model.conformance.learned import Learned
 from model.conformance.scenario import NOT_OF_WORLDS, Side, Step, Violation
 
 CLAUSE: Final = "RES-8"
@@ -29,7 +29,8 @@ class Losses:
 
     def __init__(self, adapter: Adapter) -> None:
         """No epoch has been seen yet."""
-        self.adapter, self.epoch = adapter, Learned(adapter)
+        self.adapter = adapter
+        self._epochs: dict[str, frozenset[int] | None] = {}
 
     def run(self, steps: Sequence[Step], note: str = "", judged: Counter[str] | None = None) -> Violation | None:
         """Do a scenario; a refusal, a failure or a crash is what other clauses are about, and then nothing is judged here."""
@@ -37,7 +38,7 @@ class Losses:
             whole, received = self._whole(steps), self._received(steps)
         except Exception:
             return None
-        if whole is None or received is None:
+        if not whole or received is None:
             return None
         missing = sorted(whole - received)
         if missing:
@@ -48,11 +49,18 @@ class Losses:
         return None
 
     def _whole(self, steps: Sequence[Step]) -> frozenset[int] | None:
-        """The rows of the epoch, as one rank alone has it without an interruption; None where it does not get them."""
-        first = next(step for step in steps if "open" in step)
-        world = World(**{key: value for key, value in first.items() if key not in NOT_OF_WORLDS})
-        rows = frozenset(self.epoch(world, world.epoch))
-        return rows if len(rows) == world.rows // world.num_splits * world.num_splits and -1 not in rows else None
+        """The rows that all ranks receive without an interruption, in each world of the scenario; None where one cannot be had."""
+        worlds = [{key: value for key, value in step.items() if key not in (*NOT_OF_WORLDS, "rank")} for step in steps if "open" in step]
+        epochs = [self._epoch(world) for world in worlds]
+        return None if None in epochs else frozenset.intersection(*(rows for rows in epochs if rows is not None))
+
+    def _epoch(self, world: dict[str, Any]) -> frozenset[int] | None:
+        """The rows of an uninterrupted epoch of all ranks of a world."""
+        key = json.dumps(world, sort_keys=True)
+        if key not in self._epochs:
+            passes = [[opened("a", world, rank=rank), {"drain": "a"}] for rank in range(world.get("world_size", 1))]
+            self._epochs[key] = self._received([step for one in passes for step in one])
+        return self._epochs[key]
 
     def _received(self, steps: Sequence[Step]) -> frozenset[int] | None:
         """The rows of all loaders of a scenario; None where something else than a batch or the end came."""

@@ -15,14 +15,15 @@ _PAIRS = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (100003, 0)]
 
 
 def permutations(adapter: Adapter, bound: Bound) -> Violation | None:
-    """ORD-6: an uninterrupted epoch gives each row of the splits once."""
-    for (rows, splits), order in itertools.product(bound.sizes, bound.orders()):
+    """ORD-6: an uninterrupted epoch gives each row of the splits once, at every batch size."""
+    for (rows, splits), order, batch_size in itertools.product(bound.sizes, bound.orders(), bound.batch_sizes):
         if order and "shuffle" not in adapter.describe().capabilities:
             continue
         count = rows // splits * splits
-        steps = ({"open": "a", "rows": rows, "num_splits": splits, **order}, {"drain": "a"})
+        world = {"rows": rows, "num_splits": splits, "batch_size": batch_size, **order}
+        steps = ({"open": "a", **world}, {"drain": "a"})
         try:
-            found = Learned(adapter).epoch(World(rows, splits, **order))
+            found = [row for row in Learned(adapter).epoch(World(**world)) if row >= 0]
         except Exception as error:
             return Violation("ORD-6", f"{count} different ids out of 0..{rows - 1}", crash(error), steps)
         if len(found) != count or len(set(found)) != count or not set(found) <= set(range(rows)):

@@ -181,7 +181,7 @@ def _whole(steps: Sequence[Step], adapter: Adapter, tell: Callable[[str], None])
     if steps[-1]["clause"] == losses.CLAUSE:
         found = losses.Losses(adapter).run(steps)
     elif steps[-1]["clause"] == "ORD-6":
-        bound = Bound(((world["rows"], world["num_splits"]),), shuffle=world.get("shuffle", False))
+        bound = Bound(((world["rows"], world["num_splits"]),), (world.get("batch_size", 1),), shuffle=world.get("shuffle", False))
         found = orders.permutations(adapter, bound)
     else:
         found = orders.seeds_and_epochs(adapter)

@@ -8,6 +8,7 @@ from typing import Any
 from model import checkpoint
 from model.conformance.checks import Bound, Scenarios, check, divisors, mid_cycle, opened, resumed, worlds
 from model.conformance.scenario import Step
+from model.conformance.witness import pass_clause
 from model.cycle import Cursor
 from model.settings import Settings
 
@@ -18,8 +19,7 @@ from model.settings import Settings
 def whole_epochs(bound: Bound) -> Scenarios:
     """Every rank of every world, from the first row to the end of the pass."""
     for common, world_size, _ in worlds(bound):
-        # Where a global step holds whole cycles, its rows do not depend on the world size.
-        clause = "CYC-6" if world_size * common["batch_size"] % common["num_splits"] == 0 else "CYC-1"
+        clause = pass_clause(common)
         steps: list[Step] = []
         for rank in range(world_size):
             steps += [opened(f"r{rank}", common, rank=rank), {"drain": f"r{rank}", "clause": clause}]

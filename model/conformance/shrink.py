@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from model.conformance.scenario import Step, Violation
+from model.conformance.witness import shows
 
 
 def shrink(found: Violation, again: Callable[[Sequence[Step]], Violation | None]) -> Violation:
     """Leave out steps and batches as long as the same clause is violated where the same was expected: else another fault takes over.
+
+    A step that the clause is about stays (`model.conformance.witness`).
 
     What is judged by a whole run (RES-8, ORD-6, ORD-3) stays as it is: `again` goes step by step, and expects something else.
     """
@@ -24,6 +27,7 @@ def shrink(found: Violation, again: Callable[[Sequence[Step]], Violation | None]
             if (
                 other is not None
                 and (other.clause, other.expected) == (found.clause, found.expected)
+                and shows(other.clause, other.steps)
                 and _size(other.steps) < _size(found.steps)
             ):
                 found, smaller = other, True
