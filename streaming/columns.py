@@ -57,43 +57,59 @@ def one_row(value: object) -> Columns:
 
 
 def concatenate(pieces: Sequence[Columns]) -> Columns:
-    """Columns of one row each, below each other; each column as the rows say that do not stand in.
+    """Columns of one row each, below each other. Rows that stand in follow the others, which must be alike.
 
     Raises
     ------
     TransformError
         They do not fit together.
     """
-    if not pieces:
-        return {}
-    names = list(next((piece for piece in pieces if not isinstance(piece, _StandIn)), pieces[0]))
+    real = [piece for piece in pieces if not isinstance(piece, _StandIn)]
+    names = list((real or pieces)[0])
     for piece in pieces:
-        if not piece.keys() >= set(names):
+        if set(names) - set(piece) or (set(piece) - set(names) and not isinstance(piece, _StandIn)):
             whose = "transform_fill has" if isinstance(piece, _StandIn) else "a row by itself has"
             raise TransformError(f"{whose} the columns {sorted(map(str, piece))}, other rows {sorted(map(str, names))}")
-    return {name: _below(name, [piece[name] for piece in pieces]) for name in names}
+    return {name: _below(name, [piece[name] for piece in pieces], [piece[name] for piece in real]) for name in names}
 
 
 def batch_of(columns: Columns, numpy: bool) -> dict[str, Any]:
-    """The batch that columns are (BAT-9)."""
-    if numpy:
-        return {name: column.numpy() if isinstance(column, torch.Tensor) else column for name, column in columns.items()}
-    return {name: _collated(name, column) for name, column in columns.items()}
+    """The batch that columns are (BAT-9).
+
+    Raises
+    ------
+    BatchError
+        Torch, or NumPy, cannot hold one.
+    """
+    made = {}
+    for name, column in columns.items():
+        try:
+            made[name] = _array(column) if numpy else _tensor(column)
+        except (TypeError, ValueError, RuntimeError) as error:
+            remedy = (
+                "detach tensors, or return arrays"
+                if numpy
+                else 'pad lists to one length, or take format="numpy", which leaves them as they are'
+            )
+            raise BatchError(f"column {name!r} of columnar_transform cannot be batched: {error}. Remedy: {remedy}", name) from error
+    return made
 
 
-def _collated(name: str, column: Any) -> Any:
+def _array(column: Any) -> Any:
     if isinstance(column, torch.Tensor):
+        return column.numpy()
+    return column if isinstance(column, list) or column.flags.writeable else column.copy()
+
+
+def _tensor(column: Any) -> Any:
+    if isinstance(column, torch.Tensor):
+        if column.layout != torch.strided:
+            raise TypeError(f"its layout is {column.layout}")
         return column
-    try:
-        if isinstance(column, np.ndarray) and column.dtype.kind in "biufc":
-            return torch.from_numpy(column if column.flags.writeable and column.flags.c_contiguous else column.copy())
-        return default_collate(list(column))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise BatchError(
-            f'column {name!r} of columnar_transform cannot be made a tensor: {error}. Pad to one length, or take format="numpy", which '
-            "leaves lists as they are",
-            name,
-        ) from error
+    if isinstance(column, np.ndarray) and column.dtype.kind in "biufc":
+        native = column.astype(column.dtype.newbyteorder("="), order="C", copy=not column.flags.writeable)
+        return torch.from_numpy(native)
+    return default_collate(list(column))
 
 
 class _StandIn(Columns):
@@ -110,13 +126,23 @@ def _one_entry(entry: Any) -> Any:
     return entry[None] if isinstance(entry, np.ndarray) else _Entry([entry])
 
 
-def _below(name: str, entries: list[Any]) -> Any:
-    like = next((entry for entry in entries if not isinstance(entry, _Entry)), entries[0])
+def _below(name: str, entries: list[Any], real: list[Any]) -> Any:
+    kinds = {_kind(entry) for entry in real}
+    if len(kinds) > 1:
+        raise TransformError(_UNFITTING.format(name, f"rows by themselves are {' and '.join(sorted(map(str, kinds)))}"))
+    like = (real or entries)[0]
     if not isinstance(like, (torch.Tensor, np.ndarray)):
         return [value for entry in entries for value in entry]
-    arrays = isinstance(like, np.ndarray)
-    fitting = [_fitting(name, entry, like) for entry in entries]
-    return np.concatenate(fitting) if arrays else torch.cat(fitting)
+    if isinstance(like, torch.Tensor):
+        return torch.cat([_fitting(name, entry, like) for entry in entries])
+    return np.concatenate([_fitting(name, entry, like) for entry in entries])
+
+
+def _kind(entry: Any) -> tuple[str, str, tuple[int, ...]]:
+    if not isinstance(entry, (torch.Tensor, np.ndarray)):
+        return ("list", "", ())
+    kind = entry.dtype.kind if isinstance(entry, np.ndarray) and entry.dtype.kind in "US" else entry.dtype
+    return (type(entry).__name__, str(kind), tuple(entry.shape[1:]))
 
 
 def _fitting(name: str, entry: Any, like: Any) -> Any:
@@ -126,6 +152,8 @@ def _fitting(name: str, entry: Any, like: Any) -> Any:
         if isinstance(like, torch.Tensor):
             given = torch.as_tensor(given)
             cast = given.to(like.dtype)
+        elif given.dtype.kind == like.dtype.kind and given.dtype.kind in "US":
+            cast = given  # arrays of texts become as wide as their longest one
         else:
             cast = given.astype(like.dtype)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -140,7 +168,7 @@ def _fitting(name: str, entry: Any, like: Any) -> Any:
 def _is_floating(column: Any) -> bool:
     if isinstance(column, torch.Tensor):
         return column.is_floating_point() or column.is_complex()
-    return column.dtype.kind not in "biu"
+    return column.dtype.kind in "fcO"
 
 
 _UNFITTING = (

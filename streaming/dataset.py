@@ -281,7 +281,7 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
         if goes_to_a_plain_loaders_worker(self):
             check_picklable(**self._functions())
             self._position.travel()
-        return {**vars(self), "_position": copy(self._position)}
+        return {**vars(self), "_position": copy(self._position), "_account": Account()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Stand where the original stood."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import inspect
 import multiprocessing
 import signal
@@ -20,7 +19,7 @@ from streaming.batches import FORMATS
 from streaming.checkpoint import State
 from streaming.dataset import StreamingDataset
 from streaming.delivery import DealtDelivery
-from streaming.ending import EndingIterator
+from streaming.ending import EndingIterator, at_exit
 from streaming.errors import ArgumentTypeError, ArgumentValueError, MainGuardError, WorkerFailedError
 from streaming.position import Standing
 from streaming.recipe import check_picklable
@@ -237,7 +236,7 @@ class LoaderIterator(EndingIterator):
             # An interrupt may come after the count: the batch does not arrive.
             self._delivery.restore(before)
             self._end("failed")
-            if _worker_died(error):
+            if _worker_died(error, self._elsewhere):
                 raise WorkerFailedError(_DEATH + str(error)) from error
             raise
         return batch
@@ -264,7 +263,7 @@ class LoaderIterator(EndingIterator):
 _with_workers: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
 
 
-@atexit.register
+@at_exit
 def _stop_workers() -> None:
     """End the workers of live iterators before multiprocessing removes what a worker that is still starting needs (WRK-15)."""
     workers = [worker for iterator in _with_workers for worker in getattr(iterator._inner, "_workers", ())]
@@ -290,8 +289,12 @@ def _started(inner: DataLoader[Any]) -> Iterator[Any]:
         return iter(inner)
 
 
-def _worker_died(error: BaseException) -> bool:
-    return type(error) is RuntimeError and str(error).startswith("DataLoader worker (pid")
+def _worker_died(error: BaseException, processes: bool) -> bool:
+    """Whether a worker is gone: torch has seen it, or what it sent last cannot be fetched from it any more."""
+    if type(error) is RuntimeError:
+        return str(error).startswith("DataLoader worker (pid")
+    own_words = "in DataLoader worker process" in str(error)  # of an exception that was raised in a worker and sent here
+    return processes and isinstance(error, (ConnectionError, EOFError, FileNotFoundError)) and not own_words
 
 
 def _as_it_is(item: Any) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from streaming.batches import make_batch
-from streaming.columns import batch_of, cut
+from streaming.columns import batch_of
 from streaming.delivery import Delivery
 from streaming.ending import EndingIterator
 from streaming.order import Order
@@ -121,8 +121,7 @@ class RowIterator(EndingIterator):
             self.meter.fill(self._made, outcome.filled)
             self._made += outcome.count
             self._bad_row = outcome.failure
-            columns = outcome.rows
-            self._rows.extend([cut(columns, i) for i in range(outcome.count)] if isinstance(columns, dict) else columns)
+            self._rows.extend(outcome.outputs())
         return bool(self._rows) or self._refill()
 
 
@@ -162,7 +161,7 @@ class BatchIterator(Iterator[Any]):
                 if outcome.failure is not None:
                     raise outcome.failure
                 self.meter.fill(self._made, outcome.filled)
-                batch, count = batch_of(outcome.rows, self._layout == "numpy"), outcome.count
+                batch, count = batch_of(outcome.columns(), self._layout == "numpy"), outcome.count
         self._made += count
         return batch, count
 

@@ -141,10 +141,3 @@ class Account:
         for figures in readers:
             total = total.plus(0, (*figures[:-1], 0 if over else figures[-1]))
         return total.plus(0, (*NOTHING[:-2], self._waited, 0))
-
-    def __getstate__(self) -> dict[str, object]:
-        """A copy counts from nothing: it delivers elsewhere."""
-        return vars(Account())
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from streaming import arguments
-from streaming.columns import check_columns, concatenate, one_row
+from streaming.columns import Columns, check_columns, concatenate, cut, one_row
 from streaming.errors import ArgumentValueError, TransformError
 from streaming.stats import Meter
 
@@ -28,6 +28,8 @@ class Outcome:
     ----------
     rows : list or dict
         One output per row, or columns, of the rows before the first bad one.
+    pieces : list of dict, optional
+        Instead of columns, where rows were tried one by one: columns of one entry each.
     count : int
         How many rows those are.
     filled : list of int
@@ -38,9 +40,27 @@ class Outcome:
 
     rows: Any
     count: int
+    pieces: list[Columns] | None = None
     filled: list[int] = field(default_factory=list)
     failure: Exception | None = None
     seconds: float = 0.0
+
+    def outputs(self) -> list[Any]:
+        """One output per row, in bare iteration."""
+        if self.pieces is not None:
+            return [cut(piece, 0) for piece in self.pieces]
+        return [cut(self.rows, i) for i in range(self.count)] if isinstance(self.rows, dict) else list(self.rows)
+
+    def columns(self) -> Columns:
+        """The columns of a batch.
+
+        Raises
+        ------
+        TransformError
+            Rows that were tried one by one do not fit together (BAT-12).
+        """
+        columns: Columns = self.rows if self.pieces is None else concatenate(self.pieces)
+        return columns
 
 
 @dataclass(frozen=True)
@@ -106,17 +126,12 @@ class Transforming:
             bad = None if filled else failure
             if bad is not None:
                 return self._none(bad)
-        try:
-            return Outcome(self._joined(pieces), len(pieces), filled, _not_the_end(bad))
-        except TransformError as error:
-            return self._none(error)
+        rows = [] if self.columnar else [row for piece in pieces for row in piece]
+        return Outcome(rows, len(pieces), pieces if self.columnar else None, filled, _not_the_end(bad))
 
     def _stand_in(self, row: pa.RecordBatch, error: Exception) -> Any:
         value = self.fill(row.to_pylist()[0], error) if callable(self.fill) else self.fill
         return one_row(value) if self.columnar else [value]
-
-    def _joined(self, pieces: list[Any]) -> Any:
-        return concatenate(pieces) if self.columnar else [row for piece in pieces for row in piece]
 
     def _none(self, failure: Exception) -> Outcome:
         return Outcome({} if self.columnar else [], 0, failure=_not_the_end(failure))

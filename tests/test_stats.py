@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 from dataclasses import fields
 from typing import Any
 
@@ -150,3 +152,13 @@ def test_the_trainer_waits_for_its_workers() -> None:
     account.arrived(0, (0, 1, 8, 1.0, 0.0, 0.0, 99.0, 5), 0.25)
     account.arrived(0, (0, 1, 8, 1.0, 0.0, 0.0, 99.0, 5), 0.5)
     assert account.stats().wait_seconds == 0.75
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda dataset: pickle.loads(pickle.dumps(dataset))])
+def test_a_copy_counts_by_itself(copied: Any) -> None:
+    """STA-1, DLV-9."""
+    dataset = make()
+    list(itertools.islice(dataset, 3))
+    other = copied(dataset)
+    list(itertools.islice(other, 2))
+    assert (dataset.stats().rows_received, other.stats().rows_received) == (3, 2)

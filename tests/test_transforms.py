@@ -134,6 +134,8 @@ COLUMNS: dict[str, Any] = {
     "lists": lambda n: [[i, i + 1] for i in range(n)],
     "text array": lambda n: np.array([str(i) for i in range(n)]),
     "read only": lambda n: np.broadcast_to(np.float64(3), n),
+    "strided": lambda n: np.arange(2 * n)[::2],
+    "big endian": lambda n: np.arange(n, dtype=">i4"),
 }
 
 
@@ -256,6 +258,81 @@ def test_filled_rows_take_the_type_of_their_column() -> None:
             batch(fill)
     for value in ([1.0, 2, 3], torch.ones(3, dtype=torch.float64), (1, 1, 1)):
         assert batch({**whole, "v": value})["v"].dtype == torch.float16
+
+
+def rows_by_themselves(columns: Any) -> Any:
+    """A transform that fails for rows 5 of 8 together, and else gives these columns, which depend on what it is called with."""
+
+    def transform(batch: pa.RecordBatch) -> Any:
+        if 5 in batch["id"].to_pylist():
+            raise BadRow(5)
+        return columns(batch["id"].to_pylist())
+
+    return transform
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        lambda ids: {"x": np.array([0.5 if i == 2 else i for i in ids])},
+        lambda ids: {"x": torch.tensor([0.5 if i == 2 else i for i in ids])},
+        lambda ids: {"x": np.zeros((len(ids), max(ids)))},
+        lambda ids: {"x": np.zeros(len(ids)), **({"y": np.zeros(len(ids))} if max(ids) > 2 else {})},
+        lambda ids: {"x": [0] * len(ids) if max(ids) > 2 else np.zeros(len(ids), dtype=np.int64)},
+    ],
+    ids=["dtype", "tensor", "length", "columns", "kind"],
+)
+def test_rows_by_themselves_must_fit_together(columns: Any) -> None:
+    """BAT-12: never another value in their place, and not in the way of the exception of a bad row; in bare iteration all come."""
+    transform = rows_by_themselves(columns)
+    filling = {"on_transform_error": "fill", "transform_fill": {"x": 0, "y": 0}}
+    dataset = StreamingDataset(numbered_table(8), shuffle=False, columnar_transform=transform, **filling)  # type: ignore[arg-type]
+    with pytest.raises(TransformError, match="row by itself"):
+        next(iter(StreamingDataLoader(dataset, batch_size=8)))
+    raising = StreamingDataset(numbered_table(8), shuffle=False, columnar_transform=transform)
+    with pytest.raises(BadRow):
+        next(iter(StreamingDataLoader(raising, batch_size=8)))
+    seen = []
+    with pytest.raises(BadRow):
+        for row in raising:
+            seen.append(row["x"])
+    expected = [columns([i])["x"][0] for i in range(5)]
+    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(seen, expected, strict=True))
+
+
+def test_texts_keep_their_length() -> None:
+    """BAT-11, BAT-12: an array of texts is as wide as its longest one, whichever row that is."""
+    transform = rows_by_themselves(lambda ids: {"s": np.array(["x" * i for i in ids])})
+    dataset = StreamingDataset(
+        numbered_table(8), shuffle=False, columnar_transform=transform, on_transform_error="fill", transform_fill={"s": "a filled row"}
+    )
+    (batch,) = StreamingDataLoader(dataset, batch_size=8)
+    assert batch["s"] == ["x" * i if i != 5 else "a filled row" for i in range(8)]
+
+
+@pytest.mark.parametrize("layout", ["python", "numpy"])
+def test_batches_of_transforms_may_be_written_to(layout: str) -> None:
+    """BAT-8: also where the transform hands on the memory of its rows."""
+    dataset = StreamingDataset(numbered_table(8), shuffle=False, columnar_transform=lambda batch: {"id": batch["id"].to_numpy()})
+    for batch in StreamingDataLoader(dataset, batch_size=4, format=layout):
+        batch["id"][:] = -1
+        assert batch["id"].tolist() == [-1] * 4
+
+
+@pytest.mark.parametrize(
+    ("column", "layout"),
+    [
+        (torch.ones(4, dtype=torch.bfloat16), "numpy"),
+        (torch.ones(4, requires_grad=True), "numpy"),
+        (torch.ones(4).to_sparse(), "torch"),
+        (np.array([object()] * 4), "torch"),
+    ],
+)
+def test_columns_that_a_format_cannot_hold(column: Any, layout: str) -> None:
+    """BAT-9: `batch.column`, naming it."""
+    dataset = StreamingDataset(numbered_table(4), shuffle=False, columnar_transform=lambda _: {"odd": column})
+    with pytest.raises(BatchError, match="'odd'"):
+        next(iter(StreamingDataLoader(dataset, batch_size=4, format=layout)))
 
 
 @pytest.mark.parametrize("threads", [0, 2])

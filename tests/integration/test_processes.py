@@ -25,6 +25,7 @@ from torch.utils.data import ChainDataset, DataLoader
 from model import workers as pool
 from streaming import StreamingDataLoader, StreamingDataset
 from streaming.errors import IteratorFailedError, PickleError, UnknownPlaceError, VersionError, WorkerFailedError
+from streaming.loader import _worker_died
 from tests.integration import jobs
 from tests.support import numbered_table, settings
 from tests.test_batches import same
@@ -418,3 +419,35 @@ def test_formats_arrive_from_real_workers(layout: str, tmp_path: Path) -> None:
         if layout != "arrow":
             ours["id"][:] = -1
             assert ours["id"].tolist() == [-1] * len(ours["id"])
+
+
+def test_a_script_may_end_with_calls_of_a_transform_waiting(tmp_path: Path, table: Any) -> None:
+    """REA-6: at exit the call in progress ends, and none of those that wait for a thread begins."""
+    shown = run_script(
+        tmp_path,
+        """
+        import atexit, time
+        if __name__ == "__main__":
+            calls = []
+            def slow(batch):
+                calls.append(1)
+                time.sleep(0.5)
+                return {"id": batch["id"].to_numpy()}
+            ahead = StreamingDataset(table, columnar_transform=slow, transform_parallelism=1, transform_queue_depth=20)
+            iterator = iter(StreamingDataLoader(ahead, batch_size=1))
+            next(iterator)
+            begun = len(calls)
+            atexit.register(lambda: print(len(calls) - begun <= 2))
+        """,
+    )
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "True\n", "")
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError(), EOFError(), FileNotFoundError(), RuntimeError("DataLoader worker (pid 3) exited")]
+)
+def test_what_a_dead_worker_looks_like(error: Exception) -> None:
+    """WRK-14: also where the last thing that it sent cannot be fetched from it any more; not what a user's function raised there."""
+    assert _worker_died(error, True)
+    assert _worker_died(error, False) == isinstance(error, RuntimeError)
+    assert not _worker_died(type(error)("Caught it in DataLoader worker process 0."), True)
