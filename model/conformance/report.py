@@ -77,6 +77,7 @@ def text(result: Result, impl: str = "X") -> str:
             reason = f"; {found.kind}: {found.reason}" if found.kind not in ("passed", "failed") else ""
             lines.append(f"  {result.status(clause):<15}  {clause:<7} {CLAUSES[clause].says} ({whose}{reason})")
         lines.append("")
+    lines += _first(result)
     for violation in _unknown(result):
         lines += [failure(violation, impl), ""]
     return "\n".join([*lines, counted(result)])
@@ -182,6 +183,7 @@ def markdown(result: Result, impl: str = "X") -> str:
             reason = f"{found.kind}: {found.reason}" if found.kind not in ("passed", "failed") else ""
             lines.append(f"| {result.status(clause)} | {clause} | {_cell(CLAUSES[clause].says)} | {_cell(reason)} |")
         lines.append("")
+    lines += _first(result)
     for violation in _unknown(result):
         lines += ["```text", failure(violation, impl), "```", ""]
     return "\n".join(lines)
@@ -195,8 +197,14 @@ def _of(whose: str) -> list[str]:
 
 
 def _unknown(result: Result) -> Sequence[Violation]:
-    """The violations that are no known gaps, in the order of the clauses."""
-    return [result.violations[clause] for clause in CLAUSES if verdict(result, clause).kind == "failed"]
+    """The violations that are no known gaps: in the sequence of the table, of each kind the shortest scenario first."""
+    found = [result.violations[clause] for whose in _HEADINGS for clause in _of(whose) if verdict(result, clause).kind == "failed"]
+    kinds = list(_HEADINGS)
+    return sorted(found, key=lambda one: (kinds.index(CLAUSES[one.clause].whose), len(one.steps)))
+
+
+def _first(result: Result) -> list[str]:
+    return ["The first is the place to begin: later ones may follow from it.", ""] if len(_unknown(result)) > 1 else []
 
 
 def _line(written: str) -> str:

@@ -137,6 +137,22 @@ def test_verdicts_in_every_format(clause: str, changes: dict[str, Any], kind: st
     assert re.sub(r"\\\|", "", line).count("|") == 5
 
 
+@pytest.mark.parametrize("name", ["text", "markdown"])
+def test_details_come_in_the_sequence_of_the_table_and_the_shortest_scenario_of_a_kind_first(name: str) -> None:
+    longer = (*CRASH.steps[:1], *CRASH.steps)
+    lengths = {"ORD-12": CRASH.steps, "RES-3": longer, "CKP-1": longer, "DLV-1": CRASH.steps, "RES-7": longer, "RES-5": longer}
+    found = result(violations={clause: Violation(clause, 1, 2, steps) for clause, steps in lengths.items()})
+    shown = FORMATS[name](found, "x")
+    assert re.findall(r"^(\S+) FAILED:", shown, re.MULTILINE) == ["DLV-1", "CKP-1", "RES-5", "RES-7", "ORD-12", "RES-3"]
+    (line,) = [
+        number
+        for number, line in enumerate(shown.splitlines())
+        if line == "The first is the place to begin: later ones may follow from it."
+    ]
+    assert any(below.startswith("DLV-1 FAILED") for below in shown.splitlines()[line + 1 : line + 4])
+    assert "place to begin" not in FORMATS[name](result(violations={"CYC-1": CRASH}), "x"), "where there is one only"
+
+
 def test_junit_counts_and_takes_any_character(wrong: Result) -> None:
     suite = Xml.fromstring(FORMATS["junit"](wrong, "x"))[0]
     tags = Counter(child.tag for case in suite for child in case)
