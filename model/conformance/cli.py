@@ -173,9 +173,10 @@ def _vectors(options: argparse.Namespace, tell: Tell) -> int:
     if options.run:
         if options.impl is None or options.directory is None:
             raise UserError("vectors --run needs --impl X and the directory of the vectors")
-        done, skipped, failures = run_files(Path(options.directory), _watched(options)())
+        adapter = _watched(options)()
+        done, skipped, failures = run_files(Path(options.directory), adapter)
         for name, found in failures[:_MOST_SHOWN]:
-            tell(f"{name}: {failure(found, options.impl)}\n")
+            tell(f"{name}: {failure(found, options.impl, 'codes' in adapter.describe().capabilities)}\n")
         tell(f"{done - len(failures)} scenarios passed, {len(failures)} failed, {skipped} need what the loader does not have")
         return 1 if failures else 0 if done else 2
     if options.impl is not None or options.directory is not None:

@@ -147,7 +147,7 @@ class ClauseItem(pytest.Item):
         result = self.door.result()
         found = verdict(result, self.name)
         if found.kind == "failed":
-            raise ClauseFailure(failure(result.violations[self.name], self.door.impl))
+            raise ClauseFailure(failure(result.violations[self.name], self.door.impl, "codes" in result.description.capabilities))
         if found.kind in BAD:
             raise ClauseFailure(f"{self.name} {found.kind}: {found.reason}")
         if found.kind == "known gap":

@@ -14,7 +14,7 @@ from model.conformance.clauses import CLAUSES
 from model.conformance.learned import Learned
 from model.conformance.reference import Reference
 from model.conformance.scenario import USUAL_CLAUSE, Step, Violation, needs, run
-from model.conformance.screen import around, sentence
+from model.conformance.screen import sentence, words
 
 # What each verb wants beside its subject, and what it may have.
 _WANTED: Final[dict[str, dict[str, type]]] = {
@@ -161,13 +161,14 @@ def replay(steps: Sequence[Step], adapter: Adapter, tell: Callable[[str], None])
         raise ScenarioError(f"{who.name} does not have what this scenario needs: {', '.join(sorted(lacking))}")
     if steps[-1].get("clause") in ("ORD-3", "ORD-6", losses.CLAUSE):
         return _whole(steps, adapter, tell)
+    codes = "codes" in who.capabilities
     learned = None if "order" in who.capabilities else Learned(adapter)
 
     def watch(number: int, expected: Any, actual: Any) -> None:
         tell(f"{number + 1:>3}  {sentence(steps[number])}")
         if (expected, actual) != (None, None):
-            tell(f"       model   {_seen(expected, actual)}")
-            tell(f"       loader  {_seen(actual, expected)}")
+            tell(f"       model   {words(expected, actual, codes)}")
+            tell(f"       loader  {words(actual, expected)}")
 
     found = run(steps, adapter, Reference(learned), watch=watch)
     _conclude(found, len(steps), tell)
@@ -186,8 +187,8 @@ def _whole(steps: Sequence[Step], adapter: Adapter, tell: Callable[[str], None])
     else:
         found = orders.seeds_and_epochs(adapter)
     if found is not None:
-        tell(f"       wanted  {_seen(found.expected, found.actual)}")
-        tell(f"       loader  {_seen(found.actual, found.expected)}")
+        tell(f"       wanted  {words(found.expected, found.actual)}")
+        tell(f"       loader  {words(found.actual, found.expected)}")
     _conclude(found, len(steps), tell)
     return found
 
@@ -197,7 +198,3 @@ def _conclude(found: Violation | None, count: int, tell: Callable[[str], None]) 
         tell(f"loader and specification agree in all {count} steps")
     else:
         tell(f"they differ: {found.clause}: {CLAUSES[found.clause].says}")
-
-
-def _seen(value: Any, other: Any) -> str:
-    return "done" if value is None else around(value, other)

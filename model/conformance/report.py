@@ -13,7 +13,7 @@ from xml.etree import ElementTree as Xml
 from model.conformance.clauses import CLAUSES, DOCUMENTED, EXPECTED, OURS
 from model.conformance.result import FAILED, NOT_IMPLEMENTED, PASSED, UNCOVERED, Result
 from model.conformance.scenario import Violation
-from model.conformance.screen import around, failure, replay_command, replayable
+from model.conformance.screen import failure, replay_command, replayable, words
 
 # How a clause counts: the first three are fine.
 FINE: Final = ("passed", "known gap", "skipped")
@@ -51,7 +51,8 @@ def verdict(result: Result, clause: str) -> Verdict:
         return Verdict("known gap", _line(gap))
     if status == FAILED:
         found = result.violations[clause]
-        return Verdict("failed", f"expected {around(found.expected, found.actual)}, got {around(found.actual, found.expected)}")
+        wanted = words(found.expected, found.actual, "codes" in result.description.capabilities)
+        return Verdict("failed", _line(f"expected {wanted}, got {words(found.actual, found.expected)}"))
     if status == UNCOVERED and clause in result.truncated:
         return Verdict("cut short", "time was up before all of its scenarios were done")
     if status == PASSED:
@@ -79,7 +80,7 @@ def text(result: Result, impl: str = "X") -> str:
         lines.append("")
     lines += _first(result)
     for violation in _unknown(result):
-        lines += [failure(violation, impl), ""]
+        lines += [_failure(result, violation, impl), ""]
     return "\n".join([*lines, counted(result)])
 
 
@@ -145,7 +146,7 @@ def junit(result: Result, impl: str = "X") -> str:
         found = verdict(result, name)
         if found.kind in BAD:
             element = Xml.SubElement(case, "failure", type=found.kind, message=_legal(found.reason))
-            element.text = _legal(failure(result.violations[name], impl)) if found.kind == "failed" else None
+            element.text = _legal(_failure(result, result.violations[name], impl)) if found.kind == "failed" else None
         elif found.kind != "passed":
             Xml.SubElement(case, "skipped", type=found.kind, message=_legal(f"{result.status(name)}: {found.reason}"))
         cases.append(case)
@@ -185,7 +186,7 @@ def markdown(result: Result, impl: str = "X") -> str:
         lines.append("")
     lines += _first(result)
     for violation in _unknown(result):
-        lines += ["```text", failure(violation, impl), "```", ""]
+        lines += ["```text", _failure(result, violation, impl), "```", ""]
     return "\n".join(lines)
 
 
@@ -201,6 +202,10 @@ def _unknown(result: Result) -> Sequence[Violation]:
     found = [result.violations[clause] for whose in _HEADINGS for clause in _of(whose) if verdict(result, clause).kind == "failed"]
     kinds = list(_HEADINGS)
     return sorted(found, key=lambda one: (kinds.index(CLAUSES[one.clause].whose), len(one.steps)))
+
+
+def _failure(result: Result, found: Violation, impl: str) -> str:
+    return failure(found, impl, "codes" in result.description.capabilities)
 
 
 def _first(result: Result) -> list[str]:

@@ -10,21 +10,25 @@ from typing import Any
 
 from model.conformance.adapter import World
 from model.conformance.clauses import CLAUSES
-from model.conformance.scenario import EXPECTING, USUAL_CLAUSE, Step, Violation
+from model.conformance.scenario import BROKEN, EXPECTING, USUAL_CLAUSE, Step, Violation
 
 # One screen: characters of an observation, steps of a scenario, characters of a command.
 _WIDE, _MOST_STEPS, _COMMAND = 400, 14, 1500
 
 
-def failure(found: Violation, impl: str = "X") -> str:
+def failure(found: Violation, impl: str = "X", codes: bool = True) -> str:
     """A violation on one screen: the clause, what was expected and what came, the steps to it, the command that does it again.
 
-    `impl` is what ``--impl`` was.
+    `impl` is what ``--impl`` was, `codes` whether the loader's refusals carry them.
     """
     clause = CLAUSES[found.clause]
     lines = [f"{clause.id} FAILED: {clause.says} ({clause.whose})"]
     lines += [f"  found by  {found.note}"] if found.note else []
-    lines += [f"  expected  {around(found.expected, found.actual)}", f"  actual    {around(found.actual, found.expected)}", "  scenario"]
+    lines += [
+        f"  expected  {words(found.expected, found.actual, codes)}",
+        f"  actual    {words(found.actual, found.expected)}",
+        "  scenario",
+    ]
     return "\n".join([*lines, *_numbered(found.steps), f"  replay    {replay_command(found, impl)}"])
 
 
@@ -97,15 +101,42 @@ def terse(step: Step) -> Step:
     return {key: value for key, value in step.items() if key not in defaults or value != defaults[key]}
 
 
-def around(value: Any, other: Any, wide: int = _WIDE) -> str:
-    """An observation as JSON; a long list is abbreviated around its first difference from the other one.
+def words(value: Any, other: Any, codes: bool = True) -> str:
+    """What was expected, or what came, for people; without `codes` any refusal is as good as the expected one.
+
+    Examples
+    --------
+    >>> words([[0, 1], None], [None]), words(None, None), words({"refused": "state.mismatch"}, None, codes=False)
+    ('[[0, 1], end of pass]', 'accepted', 'any refusal')
+    """
+    return "accepted" if value is None else around(value, other, codes=codes)
+
+
+def _written(value: Any, codes: bool) -> str:
+    """As JSON, but for what is said in words: observations that are no rows, alone or among batches."""
+    if isinstance(value, list):
+        return f"[{', '.join('end of pass' if one is None else _written(one, codes) for one in value)}]"
+    if isinstance(value, dict) and len(value) == 1:
+        ((kind, said),) = value.items()
+        if kind == "refused" and not codes:
+            return "any refusal"
+        if kind in ("refused", "crashed"):
+            # On one line, whatever a crash says.
+            return f"{kind}: {json.dumps(str(said))[1:-1]}".replace('\\"', '"')
+    if value == BROKEN:
+        return "the transform's exception"
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def around(value: Any, other: Any, wide: int = _WIDE, codes: bool = True) -> str:
+    """An observation that is not None in words; a long list is abbreviated around its first difference from the other one.
 
     Examples
     --------
     >>> around([[row] for row in range(40)], [[row] for row in range(30)], wide=80)
     '[.. 28 before, [28], [29], [30], [31], [32], .. 7 after]'
     """
-    written = json.dumps(value, default=str)
+    written = _written(value, codes)
     if len(written) <= wide:
         return written
     if not isinstance(value, list):
@@ -115,7 +146,10 @@ def around(value: Any, other: Any, wide: int = _WIDE) -> str:
     low = max(0, min(first, len(value) - 1) - 2)
     shown = value[low : low + 5]
     inside = [
-        around(one, others[low + number] if low + number < len(others) else None, max(wide // 4, 20)) for number, one in enumerate(shown)
+        "end of pass"
+        if one is None
+        else around(one, others[low + number] if low + number < len(others) else None, max(wide // 4, 20), codes)
+        for number, one in enumerate(shown)
     ]
     before = [f".. {low} before"] * (low > 0)
     after = [f".. {len(value) - low - 5} after"] * (len(value) - low > 5)

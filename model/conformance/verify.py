@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from model import workers
 from model.conformance.adapter import Refused, World
@@ -22,6 +22,7 @@ from model.conformance.begun import Begun
 from model.conformance.plan import Checkpoint, legal_steps, period, plan
 from model.conformance.reference import Reference, settings_of
 from model.conformance.scenario import Side, Step, Violation, run
+from model.conformance.screen import words
 from model.errors import ModelError
 
 if TYPE_CHECKING:
@@ -197,8 +198,8 @@ def report(world: World, listed: Sequence[Checkpoint], found: Interruptions) -> 
     if found.violation is not None:
         lines += [
             f"FAILED: {found.violation.note}: {found.violation.clause}",
-            f"  expected {_short(found.violation.expected)}",
-            f"  actual   {_short(found.violation.actual)}",
+            f"  expected {words(found.violation.expected, found.violation.actual)}",
+            f"  actual   {words(found.violation.actual, found.violation.expected)}",
             f"  replay   {json.dumps({'steps': found.violation.steps})}",
         ]
     elif found.missing:
@@ -222,11 +223,6 @@ def report(world: World, listed: Sequence[Checkpoint], found: Interruptions) -> 
 def _end(world: World, found: Interruptions) -> str:
     reached = max(found.behind, default=0) + _tail(world) >= world.rows // world.num_splits
     return "the last ones to the end of the epoch" if reached else "nor was the end of the epoch: pass more --interruptions"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def _parser() -> argparse.ArgumentParser:

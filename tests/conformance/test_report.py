@@ -17,7 +17,7 @@ from model.conformance.checks import SMOKE
 from model.conformance.clauses import CLAUSES
 from model.conformance.report import FORMATS, verdict
 from model.conformance.scenario import USUAL_CLAUSE, Violation
-from model.conformance.screen import around, failure, replayable, sentence
+from model.conformance.screen import around, failure, replayable, sentence, words
 
 CHAPTER = (Path(__file__).parents[2] / "spec" / "conformance.md").read_text(encoding="utf-8")
 
@@ -90,6 +90,42 @@ def test_around_shows_a_list_that_stops_early_and_the_inside_of_a_batch() -> Non
     assert around([[one] for one in range(99)], [[one] for one in range(99)][:50], wide=60).startswith("[.. 48 before, [48], [49], [50]")
     assert ".. 298 before, 298, 299, 300" in around([list(range(999))], [[*range(300), -1]])
     assert len(around("x" * 9999, None)) < 500
+
+
+OBSERVED: list[tuple[Any, bool, str]] = [
+    (None, True, "accepted"),
+    ([[0, 1], None], True, "[[0, 1], end of pass]"),
+    ([None], True, "[end of pass]"),
+    ({"refused": "state.mismatch"}, True, "refused: state.mismatch"),
+    ({"refused": "state.mismatch"}, False, "any refusal"),
+    ([[0], {"refused": "x"}], True, "[[0], refused: x]"),
+    ([[0], {"failed": "transform"}], True, "[[0], the transform's exception]"),
+    ({"crashed": 'KeyError: "a\nb"'}, False, 'crashed: KeyError: "a\\nb"'),
+    ({"never received": [3]}, True, '{"never received": [3]}'),
+    ("4 different ids", True, "4 different ids"),
+    (3, True, "3"),
+]
+
+
+@pytest.mark.parametrize(("value", "codes", "said"), OBSERVED)
+def test_observations_are_words(value: Any, codes: bool, said: str) -> None:
+    assert words(value, None, codes) == said
+
+
+@pytest.mark.parametrize(("codes", "wanted"), [({"codes"}, "refused: state.mismatch"), (set(), "any refusal")])
+def test_a_refusal_of_any_code_is_expected_of_loaders_without_codes(codes: set[str], wanted: str) -> None:
+    steps: Any = ({"open": "a", "rows": 4, "num_splits": 2}, {"load": "a", "garbage": {}})
+    broken = {
+        "CKP-6": Violation("CKP-6", {"refused": "state.mismatch"}, None, steps),
+        "RES-3": Violation("RES-3", None, {"refused": "odd"}, steps),
+    }
+    found = result(violations=broken, description=Description("a loader", "1", frozenset(codes)))
+    assert verdict(found, "CKP-6").reason == f"expected {wanted}, got accepted"
+    assert verdict(found, "RES-3").reason == "expected accepted, got refused: odd"
+    for name in ("text", "junit", "markdown"):
+        shown = FORMATS[name](found, "x")
+        assert f"  expected  {wanted}\n  actual    accepted\n" in shown
+        assert "null" not in shown
 
 
 def test_every_step_can_be_said() -> None:
