@@ -173,6 +173,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     tool = commands.add_parser(
         "bench",
         help="measure the loader on a table: where time goes, and which knob to turn",
+        usage="%(prog)s [OPTIONS] URI TABLE",
         description=_BENCH,
         epilog=_BENCH_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -183,7 +184,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     tool.add_argument("--num-splits", type=int, default=8, metavar="S", help="units of distribution (default: %(default)s)")
     tool.add_argument("--num-workers", type=int, default=0, metavar="W", help="worker processes (default: %(default)s)")
     tool.add_argument("--worker-sharding", choices=("splits", "batches"), default="splits", help="(default: %(default)s)")
-    tool.add_argument("--columns", metavar="A,B", help="columns to read, parted by commas (default: all)")
+    tool.add_argument("--columns", type=_names, metavar="A,B", help="columns to read, parted by commas (default: all)")
     tool.add_argument("--filter", metavar="SQL", help="predicate that selects rows (default: all rows)")
     tool.add_argument("--shuffle-clump-size", type=int, metavar="K", help="rows that move together when shuffled (default: 1)")
     tool.add_argument("--no-shuffle", action="store_true", help="storage order")
@@ -208,6 +209,14 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             tool.error(str(error))
 
     tool.set_defaults(run=run, parser=tool)
+
+
+def _names(text: str) -> list[str]:
+    """Names parted by commas."""
+    names = text.split(",")
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"there is an empty name in {text!r}")
+    return names
 
 
 def _add_tool(

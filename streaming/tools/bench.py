@@ -7,24 +7,26 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any, Final
 
 from streaming import StreamingDataLoader, StreamingDataset
 from streaming import arguments as checks
+from streaming.batches import FORMATS, make_batch
 from streaming.errors import ArgumentTypeError, ArgumentValueError, BatchError, TooFewRowsError, WorkerFailedError
-from streaming.stats import Stats
 from streaming.tools.fit import open_table
-from streaming.tools.hints import KEYS, Figures, Measured, figures, hint
+from streaming.tools.hints import KEYS, TOO_SHORT_SECONDS, Figures, Look, Measured, Rates, figures, hint
 from streaming.tools.statefile import UnreadableError
 from streaming.tools.terminal import aligned, counted, emit, plain
 
 _CLUMP: Final = 64
 _WORKERS: Final = 2
 _WARM_UP_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 3.0
 _SAMPLE_SECONDS: Final = 0.02
+_MOST_SHOWN: Final = 8
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def run(arguments: argparse.Namespace) -> bool:
         _warm_up(dataset, given, min(_WARM_UP_SECONDS, seconds))
     plans = [("as given", given), *(() if arguments.only_this else given.variants())]
     configurations: list[Measured] = []
+    look: Look | None = None
     for seed, (name, plan) in enumerate(plans, 1):
         if configurations and configurations[0].refused is not None and plan.format == given.format:
             continue  # it would be refused alike
@@ -109,16 +112,19 @@ def run(arguments: argparse.Namespace) -> bool:
                 configurations.append(Measured(name, asdict(plan), figures=measure(table, plan, seed, seconds)))
         except (BatchError, WorkerFailedError) as error:
             configurations.append(Measured(name, asdict(plan), refused=_reason(error)))
+            if plan is given and isinstance(error, BatchError):
+                with _engine_errors(where):
+                    look = look_at_columns(table, plan, seed, min(seconds, _LOOK_SECONDS), error.column)
         except Exception as error:
             if plan is given:
                 raise
             # A variant is ours: that it does not work here, for want of memory for instance, must not cost the other figures.
             configurations.append(Measured(name, asdict(plan), refused=_reason(error)))
-    advice = hint(configurations)
+    advice = hint(configurations, look)
     if arguments.json:
-        emit(json.dumps({**facts, "configurations": [_as_json(one) for one in configurations], "hint": advice}))
+        emit(json.dumps({**facts, "configurations": [_as_json(one, look) for one in configurations], "hint": advice}))
     else:
-        emit(_report(facts, seconds, configurations, advice))
+        emit(_report(facts, seconds, configurations, advice, look))
     return configurations[0].refused is None
 
 
@@ -151,16 +157,55 @@ def measure(table: Any, plan: Plan, seed: int, seconds: float) -> Figures:
                 if now - sampled > _SAMPLE_SECONDS:
                     sampled, buffered = now, max(buffered, loader.stats().bytes_buffered)
         after = loader.stats()
-    alone = after.rows_received == before.rows_received
     return figures(
-        Stats() if alone else before,
+        before,
         after,
-        seconds=now - (began if alone else first),
+        seconds=now - first,
         first_batch_seconds=first - began,
         epoch_ended=ended,
         buffered=max(buffered, after.bytes_buffered),
         workers=plan.num_workers,
     )
+
+
+def look_at_columns(table: Any, plan: Plan, seed: int, seconds: float, refused: str = "") -> Look:
+    """Make each column of a configuration's batches into every format, for so long or to the end of the epoch.
+
+    Parameters
+    ----------
+    table, plan, seed, seconds
+        As for `measure`.
+    refused : str
+        A column that its format refused. Without one, which is lost where a worker says so, it looks on until it finds one.
+    """
+    loader = replace(plan, format="arrow", num_workers=0).loader(plan.open(table, seed))
+    found: dict[str, dict[str, str]] = {layout: {} for layout in FORMATS if layout != "arrow"}
+    types: dict[str, str] = {}
+    own, rows, whole = found[plan.format], 0, False
+    began = perf_counter()
+    with contextlib.closing(iter(loader)) as batches:
+        while not whole and (not types or perf_counter() - began < seconds or not (own or refused)):
+            batch = next(batches, None)
+            if batch is None:
+                whole = True
+                continue
+            rows += batch.num_rows
+            types = {field.name: plain(field.type) for field in batch.schema}
+            for layout, name in ((layout, name) for layout in found for name in types if name not in found[layout]):
+                try:
+                    make_batch(batch.select([name]), layout)
+                except BatchError as error:
+                    found[layout][name] = types[name] + _what(error, batch.column(name).null_count, types[name])
+    if refused:
+        own.setdefault(refused, types[refused])
+    ordered = {layout: {name: columns[name] for name in types if name in columns} for layout, columns in found.items()}
+    return Look(tuple(types), ordered, rows, whole)
+
+
+def _what(error: BatchError, nulls: int, kind: str) -> str:
+    """What is wrong with a column, beside its type."""
+    why = plain(error.__cause__)
+    return " with null" if nulls else f": {why}" if len(why) <= 60 and kind not in why else ""
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
@@ -172,7 +217,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         num_splits=arguments.num_splits,
         num_workers=checks.integer("num_workers", arguments.num_workers, 0),
         worker_sharding=arguments.worker_sharding,
-        columns=None if arguments.columns is None else arguments.columns.split(","),
+        columns=arguments.columns,
         filter=arguments.filter,
         shuffle=not arguments.no_shuffle,
         shuffle_clump_size=arguments.shuffle_clump_size,
@@ -209,31 +254,54 @@ def _reason(error: Exception) -> str:
     return plain(text[:600])
 
 
-def _as_json(one: Measured) -> dict[str, Any]:
-    found = dict.fromkeys(KEYS) if one.figures is None else asdict(one.figures)
-    return {"name": one.name, "settings": one.settings, "refused": one.refused, **found}
+def _as_json(one: Measured, look: Look | None) -> dict[str, Any]:
+    found = dict.fromkeys(KEYS) if one.figures is None else one.figures.flat()
+    columns = _columns(one, look)
+    return {
+        "name": one.name,
+        "settings": one.settings,
+        "refused": one.refused,
+        "refused_columns": None if columns is None else list(columns),
+        **found,
+    }
+
+
+def _columns(one: Measured, look: Look | None) -> Mapping[str, str] | None:
+    """What its format refuses, where it is refused and that was looked for."""
+    return None if look is None or one.refused is None else look.refused[one.settings["format"]]
 
 
 # ---- for people
 
 
-def _report(facts: dict[str, Any], seconds: float, configurations: Sequence[Measured], advice: str) -> str:
+def _report(facts: dict[str, Any], seconds: float, configurations: Sequence[Measured], advice: str, look: Look | None = None) -> str:
     measured = [(one, one.figures) for one in configurations if one.figures is not None]
     head = f"table {facts['table']!r} version {facts['version']}, {counted(facts['rows'], 'row')}; batches of "
     head += f"{configurations[0].settings['batch_size']:,}, {seconds:g} s each or to the end of the epoch"
     lines = [*aligned([("measured", head)]), ""]
     if measured:
         lines += [*_table(measured), ""]
-    entries = [("refused", f"{one.name}: {one.refused}") for one in configurations if one.refused is not None]
+    entries = [("refused", f"{one.name}: {_refusal(one, look)}") for one in configurations if one.refused is not None]
     if measured:
         entries.append(("note", _note(configurations[0], [one for one, _ in measured])))
     lines += aligned([*entries, ("hint", advice)], 8)
     return "\n".join(lines)
 
 
+def _refusal(one: Measured, look: Look | None) -> str:
+    columns = _columns(one, look)
+    if look is None or not columns:
+        return str(one.refused)
+    shown = [f"{name!r} ({what})" for name, what in columns.items()][:_MOST_SHOWN]
+    more = f" and {len(columns) - len(shown)} more" if len(columns) > len(shown) else ""
+    return f"{len(columns)} of {counted(len(look.columns), 'column')}: {', '.join(shown)}{more}"
+
+
 def _note(given: Measured, measured: Sequence[Measured]) -> str:
     """What the table alone does not say."""
-    notes = "Figures within 20 % of each other are equal."
+    notes = "Rates and shares are of the time behind the first batch; those within 20 % of each other are equal."
+    if any(one.figures is not None and one.figures.rates is None for one in measured):
+        notes += f" Under {TOO_SHORT_SECONDS:g} s of it are too short for them."
     if any(one.settings["num_workers"] for one in measured):
         notes += " Workers make batches at a time of their own: the trainer's process only waits for them."
     if not given.settings["num_workers"] and any(one.settings["num_workers"] for one in measured):
@@ -256,14 +324,18 @@ def _table(measured: Sequence[tuple[Measured, Figures]]) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
+def _rate(shown: Callable[[Rates], str], without: str = "-") -> Callable[[Figures], str]:
+    return lambda one: without if one.rates is None else shown(one.rates)
+
+
 _ROWS: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
-    ("rows/s", lambda one: f"{one.rows_per_second:,.0f}"),
-    ("MB/s", lambda one: f"{one.mb_per_second:,.1f}"),
     ("first batch", lambda one: f"{one.first_batch_seconds:.3f} s"),
-    ("waiting", lambda one: f"{one.share_waiting:.0%}"),
-    ("making batches", lambda one: f"{one.share_batches:.0%}"),
-    ("transform", lambda one: f"{one.share_transform:.0%}"),
-    ("the rest", lambda one: f"{one.share_rest:.0%}"),
+    ("rows/s", _rate(lambda one: f"{one.rows_per_second:,.0f}", "too short")),
+    ("MB/s", _rate(lambda one: f"{one.mb_per_second:,.1f}")),
+    ("waiting", _rate(lambda one: f"{one.share_waiting:.0%}")),
+    ("making batches", _rate(lambda one: f"{one.share_batches:.0%}")),
+    ("transform", _rate(lambda one: f"{one.share_transform:.0%}")),
+    ("the rest", _rate(lambda one: f"{one.share_rest:.0%}")),
     ("buffered, at most", lambda one: f"{one.bytes_buffered / 1e6:,.1f} MB"),
     ("reads", lambda one: f"{one.reads:,}"),
     ("rows per read", lambda one: f"{one.rows_per_read:,.0f}"),
