@@ -23,6 +23,7 @@ from model.conformance.checks import CHECKS, LARGE, SMALL, SMOKE
 from model.conformance.clauses import CLAUSES
 from model.conformance.engine import LAYERS, check_loader
 from model.conformance.gaps import GapsError, read_gaps
+from model.conformance.mistakes import AdapterError, made
 from model.conformance.replay import ScenarioError, parse, replay
 from model.conformance.report import FORMATS
 from model.conformance.screen import failure, hang
@@ -143,7 +144,7 @@ def _replay(options: argparse.Namespace, tell: Tell) -> int:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{options.file}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     steps = parse(written, options.clause)
-    return 0 if replay(steps, _watched(options)(), tell) is None else 1
+    return 0 if replay(steps, made(_watched(options))[0], tell) is None else 1
 
 
 def _list(options: argparse.Namespace, tell: Tell) -> int:
@@ -173,10 +174,10 @@ def _vectors(options: argparse.Namespace, tell: Tell) -> int:
     if options.run:
         if options.impl is None or options.directory is None:
             raise UserError("vectors --run needs --impl X and the directory of the vectors")
-        adapter = _watched(options)()
+        adapter, who = made(_watched(options))
         done, skipped, failures = run_files(Path(options.directory), adapter)
         for name, found in failures[:_MOST_SHOWN]:
-            tell(f"{name}: {failure(found, options.impl, 'codes' in adapter.describe().capabilities)}\n")
+            tell(f"{name}: {failure(found, options.impl, 'codes' in who.capabilities)}\n")
         tell(f"{done - len(failures)} scenarios passed, {len(failures)} failed, {skipped} need what the loader does not have")
         return 1 if failures else 0 if done else 2
     if options.impl is not None or options.directory is not None:
@@ -257,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # What a loader prints must not get into a report.
         with contextlib.redirect_stdout(sys.stderr):
             status: int = options.do(options, report)
-    except (UserError, GapsError, ScenarioError, VectorsError) as error:
+    except (UserError, AdapterError, GapsError, ScenarioError, VectorsError) as error:
         print(f"{_USAGE}: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:

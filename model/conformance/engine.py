@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from model.conformance import losses, orders
+from model.conformance import losses, mistakes, orders
 from model.conformance.adapter import Adapter, World
 from model.conformance.checks import CHECKS, SMALL, SMOKE, Bound, Check, Scenarios
 from model.conformance.clauses import CLAUSES
 from model.conformance.learned import Learned
 from model.conformance.reference import Reference
 from model.conformance.result import Result
-from model.conformance.scenario import Step, Violation, needs, plain, run
+from model.conformance.scenario import Step, Violation, needs, run
 from model.conformance.shrink import begins_well, shrink
 from model.conformance.vectors import BESIDE, clauses_of, read, run_vector
 from model.conformance.witness import pass_clause, pass_of, shows
@@ -70,6 +70,11 @@ def check_loader(
     Result
         `exit_code` and `status(clause)` sum it up; see `model.conformance.report`.
 
+    Raises
+    ------
+    AdapterError
+        What the factory makes is no adapter, or does not know who it is.
+
     Examples
     --------
     >>> from model.conformance.adapters.example import ListLoader
@@ -78,8 +83,8 @@ def check_loader(
     (None, 'PASSED')
     """
     began, report = time.monotonic(), tell or _say_nothing
-    adapter = make()
-    result = Result(adapter.describe(), gaps=dict(gaps or {}))
+    adapter, description = mistakes.made(make)
+    result = Result(description, gaps=dict(gaps or {}))
     unknown = sorted(set(result.gaps) - CLAUSES.keys())
     if unknown:
         raise ValueError(f"gaps name clauses that do not exist: {unknown}")
@@ -137,10 +142,10 @@ class Judge:
         """Whether the adapter works at all; else why not."""
         try:
             handle = self.adapter.open(World(4, 2))
-            batches = [plain(self.adapter.pull(handle)) for _ in range(5)]
+            batches = [mistakes.batch(self.adapter.pull(handle)) for _ in range(5)]
             self.adapter.kill(handle)
             if batches[4] is not None or any(batch is None or len(batch) != 1 for batch in batches[:4]):
-                return f"four rows in batches of one must give four batches of one id and then None, not {batches}"
+                return f"pull() of four rows in batches of one must give four batches of one id and then None, not {batches}"
             handle = self.adapter.open(World(4, 2))
             self.adapter.pull(handle)
             self.adapter.pull(handle)
@@ -149,9 +154,14 @@ class Judge:
             handle = self.adapter.open(World(4, 2))
             self.adapter.resume(handle, state)
             self.adapter.kill(handle)
+            mistakes.try_claims(self.adapter, self.result.description)
+        except mistakes.AdapterError as error:
+            return str(error)
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
             calls = [frame.name for frame in traceback.extract_tb(error.__traceback__) if frame.name in SMOKED]
+            if isinstance(error, NotImplementedError) and calls:
+                return f"{calls[0]}() must be implemented, and raised {mistakes.raised(error)}"
             return f"{calls[0] if calls else 'pull'} does not work: {type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
         self._keep(orders.permutations(self.adapter, SMOKE), "ORD-6")
         return None

@@ -74,6 +74,7 @@ class Door:
             raise self._broken
         if self._result is None:
             from model.conformance.engine import check_loader  # noqa: PLC0415  as above
+            from model.conformance.mistakes import AdapterError  # noqa: PLC0415  as above
 
             try:
                 self._result = check_loader(
@@ -85,6 +86,9 @@ class Door:
                     gaps=self.gaps,
                     vectors=self.vectors,
                 )
+            except AdapterError as error:
+                self._broken = ClauseFailure(f"the adapter does not work, so nothing was judged: {error}")
+                raise self._broken from error
             except Exception as error:
                 self._broken = ClauseFailure(f"could not run: {' '.join(f'{type(error).__name__}: {error}'.split())}")
                 raise self._broken from error
