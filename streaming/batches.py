@@ -129,7 +129,8 @@ def _takes(layout: str, column: pa.Array | pa.ChunkedArray) -> bool:
     return True
 
 
-_REFUSALS: Final = (TypeError, ValueError, RuntimeError, OverflowError, pa.ArrowException)
+# ImportError: some releases of pyarrow want pandas for nanoseconds.
+_REFUSALS: Final = (TypeError, ValueError, RuntimeError, OverflowError, ImportError, pa.ArrowException)
 
 
 def _unpacked(value: Any) -> Any:

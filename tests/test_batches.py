@@ -41,7 +41,7 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.binary(2): st.binary(min_size=2, max_size=2),
     pa.date32(): st.dates(datetime.date(1970, 1, 1), datetime.date(2100, 1, 1)),
     pa.timestamp("us"): MOMENT,
-    pa.timestamp("ns", "UTC"): MOMENT,
+    pa.timestamp("us", "UTC"): MOMENT,
     pa.decimal128(5, 2): st.decimals(-9, 9, places=2),
     pa.null(): st.none(),
     pa.dictionary(pa.int8(), pa.string()): st.sampled_from(["a", "b"]),
