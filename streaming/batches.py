@@ -278,7 +278,7 @@ def _nothing(kind: pa.DataType) -> Numbers:
     while _is_list(kind):
         shape.append(kind.list_size if types.is_fixed_size_list(kind) else 0)
         kind = kind.value_type
-    return np.empty(shape, dtype=kind.to_pandas_dtype())
+    return np.empty(shape, dtype=pa.array([], type=kind).to_numpy(zero_copy_only=False).dtype)
 
 
 def _is_text(kind: pa.DataType) -> bool:
