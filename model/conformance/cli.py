@@ -208,7 +208,7 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("run", help="judge a loader by every clause")
     command.set_defaults(do=_run)
     command.add_argument("--impl", metavar="X", required=True, help=known)
-    command.add_argument("--report", choices=FORMATS, default="text")
+    command.add_argument("--report", choices=FORMATS, default="text", help="for people or for machines (default: text)")
     command.add_argument("--layers", help=f"some of {','.join(LAYERS)} (default: all); smoke is always done")
     command.add_argument("--vectors", metavar="DIR", help="files of the layer vectors (default: those of the checkout)")
     command.add_argument("--bound", choices=BOUNDS, default="small", help="of the exhaustive layer (default: small)")
@@ -228,11 +228,11 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("vectors", help="the generated vectors: write, check, run on a loader without the model")
     command.set_defaults(do=_vectors)
     choice = command.add_mutually_exclusive_group()
-    choice.add_argument("--write", metavar="DIR")
-    choice.add_argument("--check", metavar="DIR")
-    choice.add_argument("--run", action="store_true", help="with --impl X DIR")
+    choice.add_argument("--write", metavar="DIR", help="write the files")
+    choice.add_argument("--check", metavar="DIR", help="whether the files are what the model says")
+    choice.add_argument("--run", action="store_true", help="do them on a loader: with --impl X DIR")
     command.add_argument("--impl", metavar="X", help=known)
-    command.add_argument("directory", metavar="DIR", nargs="?")
+    command.add_argument("directory", metavar="DIR", nargs="?", help="the files for --run")
 
     for name in ("run", "replay", "vectors"):
         said = "a call of the loader that takes longer ends the command with 2"

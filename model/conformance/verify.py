@@ -7,7 +7,6 @@ epochs the beginning, the middle and the end are looked at.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -23,6 +22,7 @@ from model.conformance.plan import Checkpoint, legal_steps, period, plan
 from model.conformance.reference import Reference, settings_of
 from model.conformance.scenario import Side, Step, Violation, run
 from model.conformance.screen import words
+from model.conformance.verify_options import mistake, parser
 from model.errors import ModelError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def interrupt(loader: TableLoader, world: World, sizes: Sequence[int], count: in
         size = sizes[number % len(sizes)]
         steps = history(world, step, size, whole or cycle + _tail(world) >= length)
         began = f" of a run begun behind cycle {cycle}" if cycle else ""
-        note = f"interrupted behind step {step}{began}, resumed on {size} ranks"
+        note = f"interrupted behind step {step}{began}, resumed on {_counted(size, 'rank')}"
         found.violation = run(steps, Begun(loader, cycle), Begun(Reference(), cycle), note)
         if found.violation is not None:
             return found
@@ -116,20 +116,27 @@ def history(world: World, step: int, size: int, whole: bool) -> list[Step]:
 
 def _missing(loader: TableLoader, world: World, steps: Sequence[Step]) -> int:
     """Rows of the epoch that the whole history did not deliver, by the ids of the loader alone."""
-    side, rows = Side(loader), set[int]()
+    side, rows, wanted = Side(loader), set[int](), world.rows // world.num_splits * world.num_splits
     try:
         for step in steps:
+            # A completed epoch is followed by the next one, which may leave out other rows.
+            if "load" in step and len(rows) == wanted:
+                break
             seen = side.do(step)
             for batch in seen if isinstance(seen, list) else []:
                 rows.update(batch if isinstance(batch, list) else ())
     finally:
         side.release()
-    return world.rows // world.num_splits * world.num_splits - len(rows)
+    return wanted - len(rows)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; 0: everything held, 1: it did not, 2: it could not be tried."""
-    given = _parser().parse_args(argv)
+    given = parser().parse_args(argv)
+    wrong = mistake(given)
+    if wrong is not None:
+        print(f"could not run: {wrong}", file=sys.stderr)
+        return 2
     # Here, because it imports lancedb and torch.
     from model.conformance.adapters.table import TableLoader, TableProblem  # noqa: PLC0415
 
@@ -156,10 +163,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"could not run: {error}{words}", file=sys.stderr)
         return 2
     sizes = given.resume_world_size or [world.world_size]
-    wrong = [size for size in sizes if size < 1 or world.num_splits % size]
-    if wrong:
-        print(f"could not run: --resume-world-size {wrong[0]} does not divide --num-splits {world.num_splits}", file=sys.stderr)
-        return 2
     # torch warns where there are more workers than cores; the run to come may have other machines than this one.
     warnings.filterwarnings("ignore", "This DataLoader will create")
     whole = loader.rows <= given.whole_epochs_up_to
@@ -179,17 +182,18 @@ def report(world: World, listed: Sequence[Checkpoint], found: Interruptions) -> 
     """What was found, for people."""
     epoch = workers.length(settings_of(world), world.num_workers, world.worker_sharding, world.batch_size)
     lines = [
-        f"{world.rows} rows, {world.num_splits} splits, {world.world_size} ranks x {world.num_workers} workers ({world.worker_sharding}), "
-        f"batches of {world.batch_size}: {epoch} steps an epoch, {world.rows % world.num_splits} rows left out of each",
+        f"{_counted(world.rows, 'row')}, {_counted(world.num_splits, 'split')}, {_counted(world.world_size, 'rank')} x "
+        f"{_counted(world.num_workers, 'worker')} ({world.worker_sharding}), batches of {world.batch_size}: "
+        f"{_counted(epoch, 'step')} an epoch, {_counted(world.rows % world.num_splits, 'row')} left out of each",
         "",
         "Checkpoints (the pattern repeats to the end of the epoch):",
         "   step  state_dict()   a crash right behind it replays",
     ]
     for one in listed:
         kind = "legal" if one.legal else "refused"
-        lines.append(f"  {one.step:>5}  {kind:<13}  {one.replayed} rows{'' if one.legal else ' (from floor_state_dict())'}")
+        lines.append(f"  {one.step:>5}  {kind:<13}  {_counted(one.replayed, 'row')}{'' if one.legal else ' (from floor_state_dict())'}")
     if period(world) > len(listed):
-        lines.append(f"    ...  one period has {period(world)} steps")
+        lines.append(f"    ...  one period has {_counted(period(world), 'step')}")
     best = [one.step for one in listed if one.legal and one.replayed == 0]
     if best:
         every = f"where the step is a multiple of {best[0]}" if best[0] > 1 else "at any step"
@@ -203,7 +207,7 @@ def report(world: World, listed: Sequence[Checkpoint], found: Interruptions) -> 
             f"  replay   {json.dumps({'steps': found.violation.steps})}",
         ]
     elif found.missing:
-        lines.append(f"FAILED: {found.missing} rows never came")
+        lines.append(f"FAILED: {_counted(found.missing, 'row')} never came")
     else:
         extent = "followed to the end of the epoch: no row lost"
         if not found.whole:
@@ -216,44 +220,18 @@ def report(world: World, listed: Sequence[Checkpoint], found: Interruptions) -> 
             f"{step}{f' from cycle {cycle}' if cycle else ''} (on {size})"
             for (step, size), cycle in zip(found.done, found.behind, strict=True)
         )
-        lines.append(f"Held (sampled): {len(found.done)} interruptions behind steps {places}, {extent}, every batch as the model has it.")
+        many = f"{_counted(len(found.done), 'interruption')} behind step{'s' * (len(found.done) != 1)}"
+        lines.append(f"Held (sampled): {many} {places}, {extent}, every batch as the model has it.")
     return "\n".join(lines)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _end(world: World, found: Interruptions) -> str:
     reached = max(found.behind, default=0) + _tail(world) >= world.rows // world.num_splits
     return "the last ones to the end of the epoch" if reached else "nor was the end of the epoch: pass more --interruptions"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m model.conformance verify",
-        description="Which steps are legal checkpoints, what a crash replays, and whether resuming holds on this table.",
-        epilog="exit codes: 0 everything held, 1 it did not, 2 bad arguments or it could not be tried",
-    )
-    parser.add_argument("uri")
-    parser.add_argument("table")
-    parser.add_argument("--num-splits", type=int, required=True)
-    parser.add_argument("--world-size", type=int, default=1)
-    parser.add_argument("--batch-size", type=int, required=True, help="rows of one batch on one rank")
-    parser.add_argument("--num-workers", type=int, default=0)
-    parser.add_argument("--worker-sharding", choices=["splits", "batches"], default="splits")
-    parser.add_argument("--no-shuffle", dest="shuffle", action="store_false")
-    parser.add_argument("--shuffle-seed", type=int, default=0)
-    parser.add_argument("--shuffle-clump-size", type=int)
-    parser.add_argument("--filter")
-    parser.add_argument("--version", type=int)
-    parser.add_argument(
-        "--id", default="id", metavar="COLUMN", help="column of unique values by which rows are known (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--resume-world-size", type=int, nargs="+", metavar="R", help="world sizes to resume on, in turn (default: the same)"
-    )
-    parser.add_argument("--interruptions", type=int, default=5, help="how many are sampled (default: %(default)s)")
-    parser.add_argument("--whole-epochs-up-to", type=int, default=20_000, metavar="ROWS", help="longer epochs are looked at in windows")
-    parser.add_argument("--seed", type=int, default=0, help="of the sampling (default: %(default)s)")
-    parser.add_argument("--json", action="store_true")
-    return parser
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import lancedb
 import pyarrow as pa
 import pytest
 
-from model.conformance import verify
+from model.conformance import cli, verify, verify_options
 from model.conformance.adapter import World
 from model.conformance.plan import period, plan
 from model.conformance.verify import main
@@ -22,12 +22,15 @@ ROWS = 50
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
+def _rows(names: list[str], twice: list[int]) -> pa.Table:
+    nested = {"list": [[number] for number in twice], "struct": [{"a": number} for number in twice]}
+    return pa.table({"id": names, "twice": twice, **nested})
+
+
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
-    table = lancedb.connect(tmp_path).create_table(
-        "t", pa.table({"id": [f"row {i}" for i in range(ROWS)], "twice": [i // 2 for i in range(ROWS)]})
-    )
-    table.add(pa.table({"id": ["more"], "twice": [99]}))
+    table = lancedb.connect(tmp_path).create_table("t", _rows([f"row {i}" for i in range(ROWS)], [i // 2 for i in range(ROWS)]))
+    table.add(_rows(["more"], [99]))
     return str(tmp_path)
 
 
@@ -144,11 +147,33 @@ def test_a_row_lost_late_in_a_long_epoch_is_found(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--world-size", "4"], "num_splits is no multiple of world_size"),
-        (["--resume-world-size", "5"], "--resume-world-size 5 does not divide --num-splits 6"),
+        (["--world-size", "4"], "argument.value: --world-size is 4, and must divide --num-splits (6): 1, 2, 3, 6"),
+        (["--resume-world-size", "3", "5"], "argument.value: --resume-world-size is 5, and must divide --num-splits (6): 1, 2, 3, 6"),
+        (["--interruptions", "0"], "argument.value: --interruptions is 0, and must be an int >= 1: nothing else is looked at"),
+        (["--batch-size", "0"], "argument.value: --batch-size is 0, and must be an int >= 1"),
+        (["--world-size", "0"], "argument.value: --world-size is 0, and must be an int >= 1"),
+        (["--num-splits", "-6"], "argument.value: --num-splits is -6, and must be an int >= 1"),
+        (["--resume-world-size", "0"], "argument.value: --resume-world-size is 0, and must be an int >= 1"),
+        (["--num-workers", "-1"], "argument.value: --num-workers is -1, and must be an int >= 0"),
+        (["--shuffle-seed", str(2**63)], f"argument.value: --shuffle-seed is {2**63}, and must be an int in [0, 2**63 - 1]"),
+        (["--shuffle-clump-size", "0"], "argument.value: --shuffle-clump-size is 0, and must be an int >= 1"),
+        (
+            ["--shuffle-clump-size", "2", "--no-shuffle"],
+            "argument.value: --shuffle-clump-size is 2, and must be left out with --no-shuffle",
+        ),
+        (["--version", "0"], "argument.value: --version is 0, and must be an int >= 1"),
+        (["--whole-epochs-up-to", "-1"], "argument.value: --whole-epochs-up-to is -1, and must be an int >= 0"),
+        (
+            ["--id", "list"],
+            "column 'list' holds list<item: int64>, by which no row is known: pass --id with a column of unique numbers or strings",
+        ),
+        (["--id", "struct"], "column 'struct' holds struct<a: int64>, by which no row is known"),
         (["--id", "twice"], "pass --id with a unique one"),
         (["--id", "nothing"], "there is no column 'nothing'"),
-        (["--num-workers", "4"], "argument.value"),
+        (
+            ["--num-workers", "4", "--world-size", "2"],
+            "argument.value: --num-workers is 4, and must be 0 or divide the splits of a rank (6 / 2): 1, 3 (or pass --worker",
+        ),
         (["--filter", "id >"], "argument.filter"),
         (["--filter", "twice > 1000"], "too_few_rows"),
     ],
@@ -161,6 +186,25 @@ def test_what_cannot_be_tried_is_said(uri: str, arguments: list[str], words: str
     assert len(captured.err.splitlines()) == 1
 
 
+def test_one_is_no_plural(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [uri, "t", "--num-splits", "3", "--batch-size", "50", "--filter", "twice < 2", "--interruptions", "1"]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "4 rows, 3 splits, 1 rank x 0 workers (splits), batches of 50: 1 step an epoch, 1 row left out of each" in out
+    assert "Held (sampled): 1 interruption behind step 1 (on 1)" in out
+
+
+def test_every_option_has_a_help_text() -> None:
+    parsers = [verify_options.parser(), cli._parser()]
+    for parser in parsers:
+        for action in parser._actions:
+            if isinstance(action.choices, dict) and action.dest == "command":
+                parsers += action.choices.values()
+                assert [one.dest for one in action._choices_actions if not one.help] == []
+            else:
+                assert action.help, action.dest
+
+
 def test_a_table_that_does_not_exist_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "nowhere"), "t", "--num-splits", "6", "--batch-size", "4"]) == 2
     assert "there is no directory" in capsys.readouterr().err
@@ -170,4 +214,4 @@ def test_a_table_that_does_not_exist_is_not_made(tmp_path: Path, capsys: pytest.
 @pytest.mark.processes
 def test_real_workers_hold(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([uri, "t", "--num-splits", "6", "--batch-size", "2", "--num-workers", "2", "--interruptions", "1"]) == 0
-    assert "1 ranks x 2 workers" in capsys.readouterr().out
+    assert "1 rank x 2 workers" in capsys.readouterr().out

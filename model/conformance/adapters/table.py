@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from model.conformance.adapter import CAPABILITIES, Description, World
 from model.conformance.adapters.streaming import Streaming, arguments_of, asked
 from streaming import StreamingDataLoader, StreamingDataset
@@ -45,6 +47,10 @@ class TableLoader(Streaming):
             raise TableProblem(str(error)) from error
         if id_column not in self.table.schema.names:
             raise TableProblem(f"there is no column {id_column!r}; pass --id with one of {self.table.schema.names}, of unique values")
+        kind = self.table.schema.field(id_column).type
+        if pa.types.is_nested(kind):
+            words = "by which no row is known: pass --id with a column of unique numbers or strings"
+            raise TableProblem(f"column {id_column!r} holds {kind}, {words}")
         self.arguments: dict[str, Any] = {"columns": [id_column], "filter": predicate, "version": version}
         self.id_column = id_column
         # One rank, one split, no shuffle: storage order (ORD-1), by the loader that is judged; that it is complete is checked by the count.
