@@ -138,16 +138,26 @@ def test_windows_keep_to_the_clauses(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "size", "depth", "most"),
-    [(0.001, 100, None, 1), (0.001, 40_000, None, 2), (0.1, 100, None, 8), (0.1, 100, 3, 3), (0.1, 100, 99, 8), (0.1, 40_000, 1, 1)],
+    [
+        (0.001, 100, None, 1),
+        (0.001, 1000, None, 1),
+        (0.001, 40_000, None, 2),
+        (0.1, 100, None, 8),
+        (0.1, 100, 3, 3),
+        (0.1, 100, 99, 8),
+        (0.1, 40_000, 1, 1),
+    ],
 )
 def test_slow_storage_gets_more_reads(seconds: float, size: int, depth: int | None, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """REA-4, REA-5: one read ahead, two of large rows, up to 8 or `io_queue_depth` where storage is slow and the consumer waits."""
-    stage = Stage([size] * (400_000 if size < 1000 else 4000), lambda _: seconds)
+    stage = Stage([size] * (400_000 if size <= 1000 else 4000), lambda _: seconds)
     waiting = []
     submit = stage.submit
     monkeypatch.setattr(stage, "submit", lambda *arguments: (submit(*arguments), waiting.append(len(stage.jobs))))
     assert run(stage, pipeline.resolve(2**26, None, depth, 8), 256, lambda: 0, monkeypatch) == list(range(len(stage)))
     assert max(waiting) == most
+    reader = reading.Reader(2**26, len(stage), owned=8, batch=256, io_queue_depth=depth)
+    assert reading.judge(reader, stage.events) == []
 
 
 def test_a_batch_may_be_made_of_several_windows() -> None:
