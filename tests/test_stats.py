@@ -21,6 +21,7 @@ from streaming.stats import Account, Stats
 from tests.simulation import simulate
 from tests.support import ids, numbered_table
 
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 ROWS = 240
 FIGURES = [field.name for field in fields(Stats)][2:]
 
