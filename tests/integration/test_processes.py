@@ -431,7 +431,7 @@ def test_a_script_may_end_with_calls_of_a_transform_waiting(tmp_path: Path, tabl
             calls = []
             def slow(batch):
                 calls.append(1)
-                time.sleep(0.5)
+                time.sleep(1)
                 return {"id": batch["id"].to_numpy()}
             ahead = StreamingDataset(table, columnar_transform=slow, transform_parallelism=1, transform_queue_depth=20)
             iterator = iter(StreamingDataLoader(ahead, batch_size=1))
