@@ -254,7 +254,7 @@ def _numbers(column: pa.Array) -> Numbers | None:
     kind = column.type
     if column.null_count:
         return None
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+    if _is_number(kind):
         numbers: Numbers = column.to_numpy(zero_copy_only=False)
         return numbers
     if not _is_list(kind) or not _is_numeric(kind):
@@ -293,6 +293,10 @@ def _is_numeric(kind: pa.DataType) -> bool:
     """A number or a list of numbers, to any depth."""
     while _is_list(kind):
         kind = kind.value_type
+    return _is_number(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 

@@ -160,7 +160,8 @@ def _fitting(name: str, entry: Any, like: Any) -> Any:
         raise TransformError(_UNFITTING.format(name, error)) from error
     if cast.shape[1:] != like.shape[1:]:
         raise TransformError(_UNFITTING.format(name, f"its shape is {tuple(cast.shape[1:])}, not {tuple(like.shape[1:])}"))
-    if not _is_floating(like) and not (cast == given).all():
+    # Not where nothing was cast: NaT is not equal to itself.
+    if given.dtype != like.dtype and not _is_floating(like) and not (cast == given).all():
         raise TransformError(_UNFITTING.format(name, f"{like.dtype} cannot hold its value"))
     return cast
 

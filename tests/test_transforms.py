@@ -310,6 +310,17 @@ def test_texts_keep_their_length() -> None:
     assert batch["s"] == ["x" * i if i != 5 else "a filled row" for i in range(8)]
 
 
+def test_no_time_is_a_value_of_its_own_type() -> None:
+    """BAT-11: NaT, which is not equal to itself, in rows that did not fail and as a fill."""
+    moments = np.array(["2026-01-01", "NaT"], dtype="datetime64[s]")
+    transform = rows_by_themselves(lambda ids: {"t": moments[np.array(ids) % 2]})
+    filling = {"on_transform_error": "fill", "transform_fill": {"t": np.datetime64("NaT", "s")}}
+    dataset = StreamingDataset(numbered_table(8), shuffle=False, columnar_transform=transform, **filling)  # type: ignore[arg-type]
+    (batch,) = StreamingDataLoader(dataset, batch_size=8, format="numpy")
+    assert np.isnat(batch["t"]).tolist() == [False, True] * 4
+    assert batch["t"].dtype == moments.dtype
+
+
 @pytest.mark.parametrize("layout", ["python", "numpy"])
 def test_batches_of_transforms_may_be_written_to(layout: str) -> None:
     """BAT-8: also where the transform hands on the memory of its rows."""
