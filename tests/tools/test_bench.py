@@ -16,8 +16,8 @@ import pytest
 from streaming import StreamingDataLoader
 from streaming.tools import bench, hints
 from streaming.tools.hints import KEYS
-from tests.test_bench_hints import SETTINGS
-from tests.test_tools import asked, call, refused
+from tests.tools.support import asked, call, refused
+from tests.tools.test_hints import SETTINGS
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 ROWS = 100
@@ -91,7 +91,7 @@ def test_every_key_of_bench(home: Path) -> None:
 
 
 def test_the_keys_are_those_of_the_clause() -> None:
-    clause = (Path(__file__).parents[1] / "spec" / "tools.md").read_text().split("**TOL-6")[1]
+    clause = (Path(__file__).parents[2] / "spec" / "tools.md").read_text().split("**TOL-6")[1]
     whole, one = re.search(r"JSON keys: (.*?)\. Keys of a configuration: (.*?)\.\n", clause).groups()  # type: ignore[union-attr]
     assert re.findall(r"`(\w+)`", whole) == ["table", "version", "rows", "configurations", "hint"]
     assert re.findall(r"`(\w+)`", one) == ["name", "settings", "refused", "refused_columns", *KEYS]
