@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +109,31 @@ def test_a_script_may_end_with_calls_of_a_transform_waiting(tmp_path: Path, tabl
         """,
     )
     assert (shown.returncode, shown.stdout, shown.stderr) == (0, "True\n", "")
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_workers_end_with_a_killed_trainer(tmp_path: Path, table: Any) -> None:
+    """Also under forkserver, whose process id torch's own watch takes for the trainer's."""
+    shown = run_script(
+        tmp_path,
+        """
+        if __name__ == "__main__":
+            import os, signal
+            iterator = iter(loader)
+            print(next(iterator)[1], next(iterator)[1], flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        """,
+    )
+    assert shown.returncode == -signal.SIGKILL
+    workers = [int(word) for word in shown.stdout.split()]
+    assert len(set(workers)) == 2
+    deadline = time.monotonic() + 20
+    while (left := [pid for pid in workers if alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []

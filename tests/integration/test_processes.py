@@ -210,34 +210,6 @@ def test_another_table_under_the_same_name_is_noticed(tmp_path: Path, table: Any
         next(iter(StreamingDataLoader(dataset, batch_size=4, num_workers=1, collate_fn=jobs.with_process)))
 
 
-def test_workers_end_with_a_killed_trainer(tmp_path: Path, table: Any) -> None:
-    """Also under forkserver, whose process id torch's own watch takes for the trainer's."""
-    shown = run_script(
-        tmp_path,
-        """
-        if __name__ == "__main__":
-            import os, signal
-            iterator = iter(loader)
-            print(next(iterator)[1], next(iterator)[1], flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)
-        """,
-    )
-    assert shown.returncode == -signal.SIGKILL
-    workers = [int(word) for word in shown.stdout.split()]
-    assert len(set(workers)) == 2
-    deadline = time.monotonic() + 20
-    while (left := [pid for pid in workers if alive(pid)]) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert left == []
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_workers_that_ignore_sigterm_end_too(table: Any) -> None:
     arguments = {"batch_size": 4, "num_workers": 1, "timeout": 3, "worker_init_fn": jobs.ignore_sigterm}
     with pytest.raises(RuntimeError, match="timed out"):
