@@ -17,6 +17,7 @@ MAX_INT64: Final = 2**63 - 1
 
 
 _LONGEST: Final = 100
+_LONGEST_WORDS: Final = 300  # of the engine
 
 
 def shown(value: object) -> str:
@@ -31,7 +32,8 @@ def shown(value: object) -> str:
 def brief(error: Exception) -> str:
     """What the engine says, without the places in its sources and not too much of it."""
     words = re.split(r",? ?(?:/\S*)?\.rs:\d+", str(error))[0].split(", /")[0]
-    return shown(" ".join(words.split()))[1:-1]
+    text = " ".join(words.split()) or type(error).__name__
+    return text if len(text) <= _LONGEST_WORDS else f"{text[: _LONGEST_WORDS - 2]}.."
 
 
 def integer(name: str, value: object, low: int, high: int = MAX_INT64) -> int:
@@ -130,11 +132,12 @@ def column_names(name: str, value: object) -> list[str] | None:
     return columns
 
 
-def known_columns(name: str, columns: Sequence[str], existing: Sequence[str]) -> None:
-    """Refuse columns that the table does not have, naming the nearest one that it has (ARG-9)."""
+def known_columns(name: str, columns: Sequence[str], existing: Sequence[str], where: str, remedy: str = "") -> None:
+    """Refuse columns that the table does not have, naming the nearest ones that it has (ARG-9)."""
     for column in columns:
         if column not in existing:
             near = difflib.get_close_matches(column, existing, n=1, cutoff=0)
             raise UnknownColumnError(
-                f"{name}: the table has no column {column!r}; the nearest one is {near[0] if near else None!r} of {list(existing)}", name
+                f"{name}: {where} has no column {column!r}; the nearest one is {near[0] if near else None!r} of {list(existing)}{remedy}",
+                name,
             )

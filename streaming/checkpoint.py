@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, TypeVar
@@ -187,9 +187,13 @@ def merge_state_dicts(states: Iterable[Mapping[str, Any]], *, skew: str = "refus
         raise MergeCountError(
             f"{len(saved)} states given, saved with world_size {' and '.join(map(str, sizes))}: pass one state per rank of the saving run"
         )
+    # Of each field the first value that is another one.
+    differing: dict[str, Any] = {}
     for other in saved[1:]:
         names = [name for name in identities.FIELDS if getattr(other.identity, name) != getattr(first.identity, name)]
-        identities.refuse(names, other.identity, first.identity, whose="the first state")
+        differing = {**{name: getattr(other.identity, name) for name in names}, **differing}
+    names = [name for name in identities.FIELDS if name in differing]
+    identities.refuse(names, replace(first.identity, **differing), first.identity, whose="the first state")
     if all(other.cursor == first.cursor for other in saved):
         return encode(first.identity, first.world_size, first.cursor)
     if skew == "refuse":

@@ -21,7 +21,7 @@ from streaming.resume import data_identity
 from streaming.rows import Reading, RowIterator
 from streaming.schedule import Schedule
 from streaming.sharding import Shards, check_workers
-from streaming.source import Source, check_table, check_version
+from streaming.source import Source, check_table, check_version, older_version
 from streaming.stateful import Stateful
 from streaming.stats import Account, Stats
 from streaming.topology import resolve
@@ -164,7 +164,7 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
             selected = "" if predicate is None else f" pass the filter {predicate!r} and"
             raise TooFewRowsError(
                 f"{source.rows} rows of table {table.name!r} version {source.version}{selected} cannot fill num_splits={splits}: "
-                "lower num_splits, or select more rows"
+                f"lower num_splits, or select more rows{older_version(version, source.version)}"
             )
         own = Identity(
             num_splits=splits,

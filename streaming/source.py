@@ -80,9 +80,10 @@ class Source:
         handle = _pin(table, version)
         moment = Moment(handle)  # before the scan, which may take long
         existing = handle.schema.names
+        where, remedy = f"version {handle.version} of table {handle.name!r}", older_version(version, handle.version)
         if columns is not None:
-            known_columns("columns", columns, existing)
-        selection = None if predicate is None else _select(handle, predicate)
+            known_columns("columns", columns, existing, where, remedy)
+        selection = None if predicate is None else _select(handle, predicate, where, remedy)
         return cls(handle, moment, factory, existing if columns is None else columns, selection)
 
     def at(self, version: int, columns: Sequence[str] | None, predicate: str | None) -> Source:
@@ -211,11 +212,20 @@ def _pin(table: Any, version: int | str | None, branch: str | None = None) -> An
         ) from error
 
 
-def _select(handle: Any, predicate: str) -> Selection:
+def older_version(asked: int | str | None, pinned: int) -> str:
+    """What else a refusal should say where the newest version was pinned unasked: a state may need another one."""
+    if asked is not None or pinned == 1:
+        return ""
+    return "; to resume a run on an older version, pass version= what its state says (table_version)"
+
+
+def _select(handle: Any, predicate: str, where: str, remedy: str) -> Selection:
     """The rows that pass the predicate (TRM-1): one scan."""
     # In parentheses, so that nothing can follow the predicate: the engine would ignore "id > 3 LIMIT 5" behind the 3.
     query = handle.search().where(f"({predicate})").select([_KEY])
     try:
         return Selection((batch.column(0).to_numpy().astype(np.uint64) for batch in query.to_batches()), handle.count_rows())
     except Exception as error:  # whatever the engine raises on a predicate that it cannot plan or carry out, its panics included
-        raise FilterError(f"filter {predicate!r} cannot be carried out; the engine says: {error}", "filter") from error
+        raise FilterError(
+            f"filter {predicate!r} cannot be carried out on {where}; the engine says: {brief(error)}{remedy}", "filter"
+        ) from error

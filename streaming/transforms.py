@@ -250,7 +250,9 @@ def _apply(transforming: Transforming, batch: pa.RecordBatch, arrival: SimpleQue
 
 
 def _one_per_row(result: object, rows: int) -> list[Any]:
-    if not isinstance(result, Iterable) or isinstance(result, _NO_ROWS):
+    # Arrays without dimensions say that they are iterable; data frames are, but over the names of their columns.
+    no_rows = isinstance(result, _NO_ROWS) or getattr(result, "ndim", 1) == 0 or hasattr(type(result), "columns")
+    if not isinstance(result, Iterable) or no_rows:
         hint = "; for a mapping of columns use columnar_transform" if isinstance(result, Mapping) else ""
         raise TransformError(f"transform must return one output per row in a list, got {type(result).__name__}{hint}")
     outputs = list(result)

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from streaming import StreamingDataset, errors, merge_state_dicts
-from streaming.errors import MalformedStateError, PartialCycleError, SchemaVersionError, StreamingError
+from streaming.errors import MalformedStateError, PartialCycleError, SchemaVersionError, StateMismatchError, StreamingError
 from tests.support import FINGERPRINT, edited, ids, numbered_table, written_us
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "spec" / "state.schema.json").read_text())
@@ -233,6 +233,15 @@ def test_merging_copies() -> None:
         with pytest.raises(StreamingError) as refused:
             merge_state_dicts([state], skew=skew)
         assert refused.value.argument == "skew"
+
+
+def test_merging_names_every_field_in_which_states_differ() -> None:
+    """MRG-1: also where the second state differs in one field and the third in another."""
+    state = edited(saved(num_splits=3), world_size=3)
+    with pytest.raises(StateMismatchError) as refused:
+        merge_state_dicts([state, edited(state, selected_rows=25), edited(state, shuffle_seed=8, selected_rows=26)])
+    assert refused.value.fields == ("shuffle_seed", "selected_rows")
+    assert "selected_rows: state 25, the first state 24" in str(refused.value)
 
 
 def test_every_error_code_of_the_spec_has_a_class_and_the_other_way_round() -> None:

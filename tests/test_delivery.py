@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -241,6 +242,17 @@ def test_interrupted_between_two_rows_of_a_batch(rows: int, batch_size: int, col
             assert received + ids(dataset) == list(range(rows))
 
 
+class Frame(list[str]):
+    """What pandas and polars have in common: iteration goes over the names of columns, here as many as rows."""
+
+    def __init__(self, columns: dict[str, list[Any]]) -> None:
+        super().__init__(name for name, values in columns.items() for _ in values)
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self)
+
+
 @pytest.mark.parametrize(
     "result",
     [
@@ -256,8 +268,11 @@ def test_interrupted_between_two_rows_of_a_batch(rows: int, batch_size: int, col
         lambda b: set(column(b)),
         lambda b: [column(b)],
         pa.table,
+        lambda b: np.array(column(b)[0]),
+        lambda b: torch.tensor(column(b)[0]),
+        lambda b: Frame(b.to_pydict()),
     ],
-    ids=["batch", "dict", "str", "bytes", "none", "int", "short", "long", "array", "set", "collated", "table"],
+    ids=["batch", "dict", "str", "bytes", "none", "int", "short", "long", "array", "set", "collated", "table", "scalar", "item", "frame"],
 )
 def test_a_transform_that_breaks_its_contract(result: Any) -> None:
     dataset = make(transform=result)

@@ -21,7 +21,15 @@ import pyarrow as pa
 import pytest
 
 from streaming import StreamingDataset
-from streaming.errors import ArgumentTypeError, ArgumentValueError, StateMismatchError, TooFewRowsError, VersionError
+from streaming.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    FilterError,
+    StateMismatchError,
+    TooFewRowsError,
+    UnknownColumnError,
+    VersionError,
+)
 from streaming.moment import microseconds
 from tests.support import connection, edited, ids, numbered_table, written_us
 
@@ -306,6 +314,28 @@ def test_a_grown_table_is_reopened_at_the_recorded_version(table: Any, said: pyt
     assert second.state_dict() == state
     assert sorted(rows + ids(second)) == list(range(12))
     assert table.version == 3
+
+
+def test_a_table_that_shrank_below_num_splits_is_opened_at_the_recorded_version(table: Any) -> None:
+    """ASG-1, ARG-9: a dataset that cannot be built cannot load; the message says with which argument it can."""
+    rows, state = after(make(table), 6)
+    table.delete("id > 1")
+    table.add_columns({"e": "id"})
+    table.drop_columns(["e"])
+    for arguments in ({}, {"filter": "id < 99"}):
+        with pytest.raises(TooFewRowsError, match=r"2 rows of table 't' version 4.*version="):
+            make(table, **arguments)
+    with pytest.raises(UnknownColumnError, match=r"version 4 of table 't' has no column 'e'.*version="):
+        make(table, columns=["id", "e"], num_splits=1)
+    with pytest.raises(FilterError, match=r"version 4 of table 't'.*version="):
+        make(table, filter="e > 3", num_splits=1)
+    with pytest.raises(TooFewRowsError) as refused:
+        make(table, version=2)
+    assert "state" not in str(refused.value), "it was asked for"
+    assert make(table, version=3, columns=["id", "e"], num_splits=1, filter="e < 3").version == 3
+    second = make(table, version=1)
+    second.load_state_dict(state)
+    assert sorted(rows + ids(second)) == list(range(12))
 
 
 def test_versions_that_speak_against_the_state(table: Any) -> None:
