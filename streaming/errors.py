@@ -86,13 +86,13 @@ class TooFewRowsError(StreamingError, ValueError):
 
 
 class VersionError(StreamingError, ValueError):
-    """A table version or tag that cannot be opened (ARG-8, IDN-7)."""
+    """A table version or tag that cannot be opened, or that went away in mid-pass (ARG-8, IDN-7, DLV-5)."""
 
     code = "data.version"
 
 
 class ReadError(StreamingError, RuntimeError):
-    """A read returned other rows than were asked for."""
+    """A read failed, or returned other rows than were asked for (DLV-5)."""
 
     code = "data.read"
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from streaming.arguments import brief, integer, known_columns
+from streaming.engine import KEEP_VERSIONS, reading, refuse_if_gone
 from streaming.errors import ArgumentTypeError, FilterError, ReadError, VersionError
 from streaming.moment import Moment
 from streaming.order import Positions
@@ -83,7 +85,7 @@ class Source:
         where, remedy = f"version {handle.version} of table {handle.name!r}", older_version(version, handle.version)
         if columns is not None:
             known_columns("columns", columns, existing, where, remedy)
-        selection = None if predicate is None else _select(handle, predicate, where, remedy)
+        selection = None if predicate is None else _select(handle, moment, predicate, where, remedy)
         return cls(handle, moment, factory, existing if columns is None else columns, selection)
 
     def at(self, version: int, columns: Sequence[str] | None, predicate: str | None) -> Source:
@@ -113,8 +115,8 @@ class Source:
 
         Raises
         ------
-        ReadError
-            Other rows came back.
+        ReadError, VersionError
+            It failed, or other rows came back; the version went away (DLV-5).
         """
         if self._held is not None:
             return Window(self._held, rows.astype(np.int64))
@@ -123,7 +125,8 @@ class Source:
         ascending = np.argsort(offsets)
         wanted = offsets[ascending]
         # Ascending, so that neighbours are read as ranges.
-        table = handle.take_offsets(wanted.tolist()).select(self._columns).to_arrow()
+        with self._reading(f"a read of {len(wanted)} rows"):
+            table = handle.take_offsets(wanted.tolist()).select(self._columns).to_arrow()
         found = table.column(_KEY).to_numpy()
         self._verify()
         by_key = np.argsort(found, kind="stable")
@@ -143,6 +146,13 @@ class Source:
                 raise self._another_table()
             self._moment, self._handle = Moment(handle), handle
         return self._handle
+
+    def _reading(self, what: str) -> AbstractContextManager[None]:
+        """What the engine raises meanwhile says which table and version it is about (DLV-5)."""
+        return reading(self._handle, what, self._written_us)
+
+    def _written_us(self) -> int | None:
+        return self._created_us if self._created_us is not None or self._moment is None else self._moment.microseconds()
 
     def _verify(self) -> None:
         """Nothing that was read may be given away before the table, opened again, is known to be the old one (WRK-17)."""
@@ -168,7 +178,8 @@ class Source:
 
     def _all_rows(self) -> pa.RecordBatch:
         """All selected rows in their order."""
-        table = self._handle.search().select(self._columns).to_arrow()
+        with self._reading("a read of all rows"):
+            table = self._handle.search().select(self._columns).to_arrow()
         table = table.sort_by(_KEY).drop_columns([_KEY])
         return _one_batch(table if self._selection is None else table.take(self._selection.all()))
 
@@ -200,6 +211,7 @@ def fingerprint(schema: pa.Schema) -> str:
 
 def _pin(table: Any, version: int | str | None, branch: str | None = None) -> Any:
     """Open a second handle on the version; the caller's handle stays where it is."""
+    asked = "the version" if version is None else f"version {version!r}"
     try:
         if isinstance(version, str):
             version = table.tags.get_version(version)
@@ -207,8 +219,8 @@ def _pin(table: Any, version: int | str | None, branch: str | None = None) -> An
         return table.branches.checkout(branch, int(table.version) if version is None else version)
     except (RuntimeError, ValueError) as error:
         raise VersionError(
-            f"version {version!r} of table {table.name!r} cannot be opened: there is no such version or tag, or it was cleaned up. "
-            f"Keep versions in use by a tag (table.tags.create). The engine says: {brief(error)}."
+            f"{asked} of table {table.name!r} cannot be opened: there is no such version or tag, or it was cleaned up. "
+            f"{KEEP_VERSIONS} The engine says: {brief(error)}."
         ) from error
 
 
@@ -219,13 +231,15 @@ def older_version(asked: int | str | None, pinned: int) -> str:
     return "; to resume a run on an older version, pass version= what its state says (table_version)"
 
 
-def _select(handle: Any, predicate: str, where: str, remedy: str) -> Selection:
+def _select(handle: Any, moment: Moment, predicate: str, where: str, remedy: str) -> Selection:
     """The rows that pass the predicate (TRM-1): one scan."""
     # In parentheses, so that nothing can follow the predicate: the engine would ignore "id > 3 LIMIT 5" behind the 3.
     query = handle.search().where(f"({predicate})").select([_KEY])
     try:
         return Selection((batch.column(0).to_numpy().astype(np.uint64) for batch in query.to_batches()), handle.count_rows())
     except Exception as error:  # whatever the engine raises on a predicate that it cannot plan or carry out, its panics included
+        if not isinstance(error, ValueError):
+            refuse_if_gone(handle, f"the scan for the filter {predicate!r}", moment.microseconds, error)
         raise FilterError(
             f"filter {predicate!r} cannot be carried out on {where}; the engine says: {brief(error)}{remedy}", "filter"
         ) from error
