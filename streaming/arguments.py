@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import secrets
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from streaming.errors import ArgumentTypeError, ArgumentValueError, FilterError, UnknownColumnError
+from streaming.errors import ArgumentTypeError, ArgumentValueError, FilterError
 
 MAX_INT64: Final = 2**63 - 1
 
@@ -130,14 +129,3 @@ def column_names(name: str, value: object) -> list[str] | None:
     if len(set(columns)) < len(columns):
         raise ArgumentValueError(f"{name} must be distinct names, got {columns!r}", name)
     return columns
-
-
-def known_columns(name: str, columns: Sequence[str], existing: Sequence[str], where: str, remedy: str = "") -> None:
-    """Refuse columns that the table does not have, naming the nearest ones that it has (ARG-9)."""
-    for column in columns:
-        if column not in existing:
-            near = difflib.get_close_matches(column, existing, n=1, cutoff=0)
-            raise UnknownColumnError(
-                f"{name}: {where} has no column {column!r}; the nearest one is {near[0] if near else None!r} of {list(existing)}{remedy}",
-                name,
-            )

@@ -14,6 +14,7 @@ from pyarrow import types
 from torch.utils.data import default_collate
 
 from streaming.errors import BatchError
+from streaming.sql import quoted
 
 FORMATS: Final = ("python", "torch", "numpy", "arrow")
 
@@ -113,7 +114,7 @@ def _refusal(name: str, column: pa.Array | pa.ChunkedArray, layout: str, error: 
     why = "it has null" if column.null_count else str(error)
     others = [f'"{other}"' for other in ("torch", "numpy") if other != layout and _takes(other, column)]
     arrow = '"arrow"'
-    without_null = f' select rows without null (filter="{name} IS NOT NULL"),' if column.null_count else ""
+    without_null = f' select rows without null (filter="{quoted(name)} IS NOT NULL"),' if column.null_count else ""
     return (
         f"column {name!r} of type {column.type} cannot be batched with format={layout!r}: {why}. "
         f"Take format={' or '.join([*others, arrow])},{without_null} convert it (columnar_transform=, collate_fn=), "

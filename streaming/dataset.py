@@ -161,7 +161,7 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
         source = Source.open(table, version, self._columns, predicate, connection_factory)
         splits = self._topology.num_splits
         if source.rows < splits:
-            selected = "" if predicate is None else f" pass the filter {predicate!r} and"
+            selected = "" if predicate is None else f" pass the filter {arguments.shown(predicate)} and"
             raise TooFewRowsError(
                 f"{source.rows} rows of table {table.name!r} version {source.version}{selected} cannot fill num_splits={splits}: "
                 f"lower num_splits, or select more rows{older_version(version, source.version)}"

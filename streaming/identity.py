@@ -87,8 +87,8 @@ def differences(saved: Identity, own: Identity, accepted: Collection[str] = (), 
     return names
 
 
-def refuse(names: Sequence[str], saved: Identity, own: Identity, whose: str = "dataset") -> None:
-    """Refuse a state that differs in these fields, if any (IDN-9, MRG-1).
+def refuse(names: Sequence[str], saved: Identity, own: Identity, whose: str = "dataset", columns: str = "") -> None:
+    """Refuse a state that differs in these fields, if any (IDN-9, MRG-1); `columns` says how the schemas differ.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def refuse(names: Sequence[str], saved: Identity, own: Identity, whose: str = "d
     if names:
         remedies = dict.fromkeys(map(_remedy, names)) if whose == "dataset" else ["merge the states of one run"]
         raise StateMismatchError(
-            f"the state belongs to other data or settings ({details(names, saved, own, whose)}); {'; '.join(remedies)}", names
+            f"the state belongs to other data or settings ({details(names, saved, own, whose, columns)}); {'; '.join(remedies)}", names
         )
 
 
@@ -112,9 +112,9 @@ def _remedy(name: str) -> str:
     return "open the table that the run read; a difference that is known to be harmless can be passed in `accept`"
 
 
-def details(names: Iterable[str], saved: Identity, own: Identity, whose: str = "dataset") -> str:
+def details(names: Iterable[str], saved: Identity, own: Identity, whose: str = "dataset", columns: str = "") -> str:
     """Both values of each field, for a message."""
-    return "; ".join(f"{name}: state {_said(name, saved)}, {whose} {_said(name, own)}" for name in names)
+    return "; ".join([*(f"{name}: state {_said(name, saved)}, {whose} {_said(name, own)}" for name in names), *([columns] * bool(columns))])
 
 
 def _said(name: str, identity: Identity) -> str:

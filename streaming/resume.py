@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streaming import identity
+from streaming import evolution, identity
 from streaming.checkpoint import Saved, check_exact
 from streaming.cycle import Cursor
-from streaming.errors import StateMismatchError, TooFewRowsError, VersionError
+from streaming.errors import ArgumentValueError, StateMismatchError, TooFewRowsError, VersionError
 from streaming.identity import Identity
 from streaming.position import Standing
 from streaming.source import Source
@@ -59,9 +60,13 @@ class Resumption:
         own = replace(own, **data_identity(source))
         if saved.identity.table_version == source.version:
             own = replace(own, table_version_created_us=source.created_us())
-        differing = self._check(saved, own)
+        differing = identity.differences(saved.identity, own, self.accepted, version_given=self.version_given)
+        columns = ""
+        if "schema_fingerprint" in differing:
+            columns = evolution.of_versions(saved.identity.table_version, saved.identity.schema_fingerprint, source)
+        self._check(saved, own, differing, columns)
         cursor, replay = self._place(saved)
-        self._tell(saved, own, differing, now)
+        self._tell(saved, own, differing, now, columns=columns, source=source)
         return cursor, source, own, replay
 
     def _source(self, saved: Identity, own: Identity, current: Source) -> Source:
@@ -69,17 +74,24 @@ class Resumption:
         stays = self.version_given or "table_version" in self.accepted or not identity.settings_fit(saved, own, self.accepted)
         if stays or saved.table_version == current.version:
             return current
+        fields = identity.differences(saved, own, {"table_version", *self.accepted})
+        staying = (
+            f"Only where version {current.version} is known to hold the same rows, in the same order, can accept={json.dumps(fields)} stay "
+            "on it"
+        )
         try:
             return self.reopen(saved.table_version)
         except VersionError as error:
-            raise VersionError(
-                f"the state needs a version that cannot be read. {error} Only where version {current.version} is known to hold the same "
-                'rows can accept=["table_version"] take its place'
+            raise VersionError(f"the state needs a version that cannot be read. {error} {staying}") from error
+        except ArgumentValueError as error:  # a column, or a filter, that the recorded version does not know
+            raise type(error)(
+                f"the state was saved on version {saved.table_version}, and this dataset was built on version {current.version}, whose "
+                f"columns may be others. {error}. Build the dataset with what both versions have. {staying}",
+                error.argument,
             ) from error
 
-    def _check(self, saved: Saved, own: Identity) -> list[str]:
-        """Refuse what differs and was not accepted; return what was (IDN-9, IDN-11)."""
-        differing = identity.differences(saved.identity, own, self.accepted, version_given=self.version_given)
+    def _check(self, saved: Saved, own: Identity, differing: Sequence[str], columns: str) -> None:
+        """Refuse what differs and was not accepted (IDN-9, IDN-11)."""
         refused = [name for name in differing if name not in self.accepted]
         length = own.selected_rows // own.num_splits
         if "selected_rows" in differing and (saved.cursor.cycle > length or (saved.cursor.cycle == length and saved.cursor.served)):
@@ -90,10 +102,9 @@ class Resumption:
                     ["selected_rows"],
                 )
             refused = [name for name in differing if name in refused or name == "selected_rows"]
-        identity.refuse(refused, saved.identity, own)
+        identity.refuse(refused, saved.identity, own, columns=columns if "schema_fingerprint" in refused else "")
         if not length:
             raise TooFewRowsError(f"the version to resume on has {own.selected_rows} rows, too few for num_splits={own.num_splits}")
-        return differing
 
     def _place(self, saved: Saved) -> tuple[Cursor, int]:
         """The cursor, and how many rows of this rank come again (RES-3, RES-4)."""
@@ -104,12 +115,20 @@ class Resumption:
         return replace(saved.cursor, served=()), sum(first <= split < first + n for split in saved.cursor.served)
 
     @staticmethod
-    def _tell(saved: Saved, own: Identity, differing: list[str], now: Standing) -> None:
+    def _tell(saved: Saved, own: Identity, differing: Sequence[str], now: Standing, *, columns: str, source: Source) -> None:
         if differing:
-            _log.warning("accepted, though the state belongs to other data (%s)", identity.details(differing, saved.identity, own))
+            said = identity.details(differing, saved.identity, own, columns=columns)
+            _log.warning("accepted, though the state belongs to other data (%s)", said)
         if own.table_version != now.source.version:
+            others = ""
+            if source.fingerprint != now.source.fingerprint:
+                others = "; " + evolution.of_versions(source.version, source.fingerprint, now.source)
             _log.info(
-                "table %r: reading version %d, which the state records, not %d", own.table_name, own.table_version, now.source.version
+                "table %r: reading version %d, which the state records, not %d%s",
+                own.table_name,
+                own.table_version,
+                now.source.version,
+                others,
             )
         if saved.identity.table_name != own.table_name and "table_name" not in differing:
             _log.info("the state was saved from table %r, which is %r now", saved.identity.table_name, own.table_name)

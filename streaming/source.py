@@ -16,11 +16,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from streaming.arguments import brief, integer, known_columns
+from streaming.arguments import brief, integer, shown
 from streaming.engine import KEEP_VERSIONS, reading, refuse_if_gone
 from streaming.errors import ArgumentTypeError, FilterError, ReadError, VersionError
 from streaming.moment import Moment
 from streaming.order import Positions
+from streaming.projection import ROW_ID, resolve
 from streaming.recipe import ConnectionFactory, Recipe
 from streaming.selection import Selection
 from streaming.window import Window
@@ -81,12 +82,10 @@ class Source:
         """
         handle = _pin(table, version)
         moment = Moment(handle)  # before the scan, which may take long
-        existing = handle.schema.names
         where, remedy = f"version {handle.version} of table {handle.name!r}", older_version(version, handle.version)
-        if columns is not None:
-            known_columns("columns", columns, existing, where, remedy)
+        names = resolve(columns, handle.schema, where, remedy)
         selection = None if predicate is None else _select(handle, moment, predicate, where, remedy)
-        return cls(handle, moment, factory, existing if columns is None else columns, selection)
+        return cls(handle, moment, factory, names, selection)
 
     def at(self, version: int, columns: Sequence[str] | None, predicate: str | None) -> Source:
         """Pin another version of the same table and branch (IDN-7).
@@ -103,12 +102,26 @@ class Source:
     def created_us(self) -> int | None:
         """When the engine wrote the version, in microseconds of UTC since 1970; None where it does not tell (IDN-3, IDN-4)."""
         if self._created_us is None and self._held is None:
-            moment = self._moment or Moment(self._opened(), self._columns[0])
+            moment = self._moment or Moment(self._opened(), self._data_column())
             self._created_us, self._moment = moment.microseconds(), None
             if self._created_us is None and not self._warned:
                 self._warned = True
                 moment.warn()
         return self._created_us
+
+    def schema(self, version: int | None = None) -> pa.Schema | None:
+        """All columns of the pinned version, or of another one; None where it cannot be opened."""
+        if version is None or version == self.version:
+            return self._opened().schema if self._held is None else None
+        try:
+            return None if self._held is not None else _pin(self._opened(), version, self.branch).schema
+        except VersionError:
+            return None
+
+    def _data_column(self) -> str:
+        """A column that is read from the table's files, as the row id is not."""
+        names = [name for name in self._columns[:-1] if name != ROW_ID]
+        return names[0] if names else str(self._opened().schema.names[0])
 
     def take(self, rows: Positions) -> Window:
         """Read these selected rows, distinct and in any order; the window has them in the order given.
@@ -239,7 +252,7 @@ def _select(handle: Any, moment: Moment, predicate: str, where: str, remedy: str
         return Selection((batch.column(0).to_numpy().astype(np.uint64) for batch in query.to_batches()), handle.count_rows())
     except Exception as error:  # whatever the engine raises on a predicate that it cannot plan or carry out, its panics included
         if not isinstance(error, ValueError):
-            refuse_if_gone(handle, f"the scan for the filter {predicate!r}", moment.microseconds, error)
+            refuse_if_gone(handle, f"the scan for the filter {shown(predicate)}", moment.microseconds, error)
         raise FilterError(
-            f"filter {predicate!r} cannot be carried out on {where}; the engine says: {brief(error)}{remedy}", "filter"
+            f"filter {shown(predicate)} cannot be carried out on {where}; the engine says: {brief(error)}{remedy}", "filter"
         ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import logging
 import os
 import pickle
@@ -336,6 +337,51 @@ def test_a_table_that_shrank_below_num_splits_is_opened_at_the_recorded_version(
     second = make(table, version=1)
     second.load_state_dict(state)
     assert sorted(rows + ids(second)) == list(range(12))
+
+
+def test_a_column_that_the_recorded_version_has_not(table: Any, said: pytest.LogCaptureFixture) -> None:
+    """IDN-7, ARG-9: added since, or renamed: both versions are named, and an accept that does take the newer one."""
+    rows, state = after(make(table), 6)
+    table.add_columns({"e": "id * 2"})
+    table.alter_columns({"path": "id", "rename": "number"})
+    dataset = make(table, columns=["number", "e"])
+    with pytest.raises(UnknownColumnError, match=r"saved on version 1, .* built on version 3.*has no column 'number'") as refused:
+        dataset.load_state_dict(state)
+    assert refused.value.argument == "columns"
+    accept = '["table_version", "schema_fingerprint"]'
+    assert f"accept={accept} stay" in str(refused.value)
+    assert dataset.version == 3
+    dataset.load_state_dict(state, accept=json.loads(accept))
+    assert sorted(rows + [row["number"] for row in dataset]) == list(range(12))
+    assert "only the state's version has 'id'; only the dataset's has 'number', 'e'" in said.text
+    said.clear()
+    dataset = make(table)
+    dataset.load_state_dict(state)
+    assert list(next(iter(dataset))) == ["id"]
+    assert "not 3; columns: only the state's version has 'id'; only the dataset's has 'number', 'e'" in said.text
+    filtered = make(table, filter="number >= 0")
+    with pytest.raises(FilterError, match=r"saved on version 1, .* built on version 3.*number"):
+        filtered.load_state_dict(edited(state, filter="id >= 0"), accept=["filter"])
+
+
+def test_schemas_that_differ_are_told_by_their_columns(table: Any) -> None:
+    """IDN-9: of both versions where both can be opened, else the dataset's."""
+    _, state = after(make(table), 6)
+    table.add_columns({"e": "id * 2", "f": "id * 3"})
+    table.alter_columns({"path": "id", "nullable": False})
+    error = refusal(make(table), state, accept=["table_version"])
+    assert error.fields == ("schema_fingerprint",)
+    assert "columns: only the dataset's has 'e', 'f'; of another type: 'id' (int64 or null in the state's, int64 in the dataset's)" in str(
+        error
+    )
+    forget_old_versions(table)
+    assert "the dataset's columns: 'id', 'e', 'f'" in str(refusal(make(table), state, accept=["table_version"]))
+    wide = connection().create_table("three_thousand", pa.table({"id": range(12), **{f"c{i}": range(12) for i in range(3000)}}))
+    error = refusal(make(wide), state)
+    assert "the dataset's columns: 'id', 'c0'" in str(error)
+    assert "and 2993 more" in str(error)
+    with pytest.raises(VersionError, match=r'accept=\["table_version", "schema_fingerprint"\]'):
+        make(table).load_state_dict(state)
 
 
 def test_versions_that_speak_against_the_state(table: Any) -> None:
