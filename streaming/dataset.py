@@ -58,7 +58,7 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
     version : int or str, optional
         Table version or tag to pin. Default: the one the handle shows.
     columns : list of str, optional
-        Columns to read. Default: all.
+        Columns to read, fields of structs (``"a.b"``) and row ids of the pinned version (``"_rowid"``) among them (ARG-9). Default: all.
     filter : str, optional
         SQL predicate; costs one scan when the dataset is built.
     shuffle_clump_size : int, optional
