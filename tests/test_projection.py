@@ -182,13 +182,13 @@ def test_row_ids_name_the_rows_of_the_pinned_version(place: str, arguments: dict
 
 def test_row_ids_alone_do_not_vouch_for_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """IDN-4: the engine makes them without reading anything, so a late listing reads a column."""
-    table = grown(tmp_path)
+    table = made({"id": range(ROWS)}, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(type(table), "list_versions", lambda self: {}["no version"])
         dataset = make(table, columns=["_rowid"])
         assert dataset.state_dict()["table_version_created_us"] is None
     lancedb.connect(tmp_path).drop_table("t")
-    grown(tmp_path)
+    made({"id": range(ROWS)}, tmp_path)
     assert dataset.state_dict()["table_version_created_us"] is None
 
 
