@@ -338,6 +338,29 @@ SEQUENCE_OF_ONE_SPLIT = list(range(ROWS))
 # ---- a plain DataLoader
 
 
+@pytest.mark.parametrize("stopping", [1, 3, 6])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_collate_fn_that_raises_stop_iteration_loses_no_row(stopping: int, drop_last: bool) -> None:
+    """DLV-3 (d), DLV-6: torch's loop ends without a word, and the next pass, or a resume, begins with the batch that did not arrive."""
+    calls = itertools.count(1)
+
+    def collate(rows: list[dict[str, int]]) -> list[int]:
+        if next(calls) == stopping:
+            raise StopIteration
+        return ids(rows)
+
+    dataset = make()
+    loader: Any = DataLoader(dataset, batch_size=4, collate_fn=collate, drop_last=drop_last)
+    first = [row for batch in loader for row in batch]
+    assert first == SEQUENCE[: 4 * (stopping - 1)]
+    assert dataset.samples_remaining == len(SEQUENCE) - len(first) > 0
+    resumed = make()
+    resumed.load_state_dict(dataset.state_dict())
+    assert first + ids(resumed) == SEQUENCE
+    assert first + [row for batch in loader for row in batch] == SEQUENCE
+    assert dataset.samples_remaining == 0
+
+
 @pytest.mark.parametrize("batch_size", [None, *range(1, 26)])
 def test_the_same_batches_as_torch_would_make(batch_size: int | None) -> None:
     table = connection().create_table(
