@@ -165,7 +165,8 @@ class Source:
         return reading(self._handle, what, self._written_us)
 
     def _written_us(self) -> int | None:
-        return self._created_us if self._created_us is not None or self._moment is None else self._moment.microseconds()
+        moment = self._moment  # another thread may let go of it meanwhile
+        return self._created_us if self._created_us is not None or moment is None else moment.microseconds()
 
     def _verify(self) -> None:
         """Nothing that was read may be given away before the table, opened again, is known to be the old one (WRK-17)."""
