@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
 from streaming import arguments, pipeline, transforms
-from streaming.delivery import watch
+from streaming.delivery import BatchDelivery, Delivery
 from streaming.errors import ForkedError, TooFewRowsError
 from streaming.identity import Identity
 from streaming.order import Order
+from streaming.pipeline import RowSequence
 from streaming.position import Position, Standing
 from streaming.recipe import ConnectionFactory, check_picklable
 from streaming.resume import data_identity
-from streaming.rows import Reading, RowIterator
+from streaming.rows import Reading, RowIterator, RowReader
 from streaming.schedule import Schedule
 from streaming.sharding import Shards, check_workers
 from streaming.source import Source, check_table, check_version, older_version
 from streaming.stateful import Stateful
 from streaming.stats import Account, Stats
 from streaming.topology import resolve
+from streaming.torch_iterator import find
 from streaming.transforms import Transform
 from streaming.travel import goes_to_a_plain_loaders_worker
 
@@ -181,12 +183,14 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
     # ---- iteration
 
     def __iter__(self) -> RowIterator:
-        """Start a pass at the current place, or at the next epoch if this one is completed (EPO-2).
+        """Give an iterator that supersedes the one before it; its pass begins with its first ``next()`` (DLV-4).
+
+        The pass begins at the place of then, or at the next epoch if this one is completed (EPO-2).
 
         Raises
         ------
         IteratorAliveError
-            Another iterator of this dataset is alive (DLV-4).
+            The iterator before it is inside its ``next()``.
         MidStepStartError
             The last pass, with several workers, stopped between step boundaries (WRK-11).
         ForkedError
@@ -198,16 +202,35 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
         worker = get_worker_info()
         workers = 1 if worker is None else worker.num_workers
         check_workers(self._topology, workers)
-        delivery = watch(self)
-        begun = self._position.begin(delivery, workers, continuing=False)
-        shards = begun.delivery.progress()
-        if worker is not None and isinstance(shards, Shards):
-            iterator = self._reading(begun).rows(shards.sequence(self._topology, begun.split_length, worker.id), delivery)
-        else:
-            iterator = self._reading(begun).rows(begun.sequence, delivery)
-        self._position.attach(iterator)
-        self._account.begin(begun.delivery, iterator.meter)
+        torch_iterator = find(self)
+        delivery = Delivery() if torch_iterator is None else torch_iterator.delivery()
+
+        def begin() -> tuple[int, Callable[[], RowReader]]:
+            begun = self._position.begin(delivery, workers, continuing=False)
+            shards = begun.delivery.progress()
+            sequence: RowSequence = begun.sequence
+            if worker is not None and isinstance(shards, Shards):
+                sequence = shards.sequence(self._topology, begun.split_length, worker.id)
+            if isinstance(delivery, BatchDelivery):
+                delivery.rows = len(sequence)
+            reading = self._reading(begun)
+
+            def start() -> RowReader:
+                reader = reading.rows(sequence)
+                self._account.begin(begun.delivery, reader.meter)
+                return reader
+
+            return len(sequence), start
+
+        iterator = RowIterator(self._position, delivery, begin)
+        self._position.supersede(iterator, workers, continuing=False)
+        if torch_iterator is not None:
+            torch_iterator.drive(iterator)
         return iterator
+
+    def close(self) -> None:
+        """End the pass that is under way, if one is; the place is that of the rows received (DLV-4)."""
+        self._position.close()
 
     def __len__(self) -> int:
         """Rows of a fresh full epoch on this rank, the same on every rank (CYC-5)."""

@@ -17,6 +17,7 @@ __all__ = [
     "GroupMissingError",
     "IteratorAliveError",
     "IteratorFailedError",
+    "IteratorSupersededError",
     "MainGuardError",
     "MalformedStateError",
     "MergeCountError",
@@ -158,9 +159,15 @@ class GroupMissingError(StreamingError, RuntimeError):
 
 
 class IteratorAliveError(StreamingError, RuntimeError):
-    """Another iterator of this dataset is alive (DLV-4)."""
+    """A pass of this dataset is alive, or inside its ``next()`` (DLV-4)."""
 
     code = "iterator.alive"
+
+
+class IteratorSupersededError(StreamingError, RuntimeError):
+    """A newer iterator of the same dataset has taken over (DLV-4)."""
+
+    code = "iterator.superseded"
 
 
 class IteratorFailedError(StreamingError, RuntimeError):

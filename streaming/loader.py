@@ -6,7 +6,7 @@ import inspect
 import multiprocessing
 import signal
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from multiprocessing.context import BaseContext
 from multiprocessing.process import current_process
 from time import perf_counter
@@ -18,10 +18,10 @@ from streaming import arguments, ranks
 from streaming.batches import FORMATS
 from streaming.checkpoint import State
 from streaming.dataset import StreamingDataset
-from streaming.delivery import DealtDelivery
+from streaming.delivery import DealtDelivery, Delivery
 from streaming.ending import EndingIterator, at_exit
 from streaming.errors import ArgumentTypeError, ArgumentValueError, MainGuardError, WorkerFailedError
-from streaming.position import Standing
+from streaming.position import Position, Standing
 from streaming.recipe import check_picklable
 from streaming.replica import Making, Replica, Share
 from streaming.sharding import Shards, check_workers
@@ -94,12 +94,12 @@ class StreamingDataLoader(DataLoader[Any]):
         return 1 if self.batch_size is None else int(self.batch_size)
 
     def __iter__(self) -> LoaderIterator:  # type: ignore[override]
-        """Start a pass at the dataset's place (EPO-2, WRK-11).
+        """Give an iterator that supersedes the one before it; its pass, with its workers, begins with its first ``next()`` (DLV-4, WRK-11).
 
         Raises
         ------
         IteratorAliveError, MidStepStartError, PartialCycleStartError
-            The place is taken, or not one where these workers can begin.
+            The iterator before it is inside its ``next()``, or the place is not one where these workers can begin.
         MainGuardError, PickleError
             Worker processes cannot be started (WRK-17, WRK-18).
         """
@@ -112,8 +112,14 @@ class StreamingDataLoader(DataLoader[Any]):
                 collate_fn=self.collate_fn,
                 worker_init_fn=self.worker_init_fn,
             )
-        position = dataset._position
-        begun = position.begin(DealtDelivery(max(self.num_workers, 1)), self._shards, self._rows_per_batch)
+        iterator = LoaderIterator(dataset._position, dataset._account, lambda: self._begin(context), self.num_workers > 0)
+        dataset._position.supersede(iterator, self._shards)
+        return iterator
+
+    def _begin(self, context: BaseContext | None) -> tuple[Standing, DataLoader[Any]]:
+        """Begin a pass, and say which loader makes its batches."""
+        dataset = self._data
+        begun = dataset._position.begin(DealtDelivery(max(self.num_workers, 1)), self._shards, self._rows_per_batch)
         shards = begun.delivery.progress()
         share = Share(
             topology=dataset._topology,
@@ -123,7 +129,7 @@ class StreamingDataLoader(DataLoader[Any]):
             workers=max(self.num_workers, 1),
             batch_size=self._rows_per_batch,
         )
-        inner: DataLoader[Any] = DataLoader(
+        return begun, DataLoader(
             Replica(dataset._reading(begun), share, self._making),
             batch_size=None,
             collate_fn=_as_it_is,
@@ -136,10 +142,10 @@ class StreamingDataLoader(DataLoader[Any]):
             generator=self.generator,
             prefetch_factor=self.prefetch_factor,
         )
-        iterator = LoaderIterator(_started(inner), begun, dataset._account, self.num_workers > 0)
-        position.attach(iterator)
-        dataset._account.begin(begun.delivery)
-        return iterator
+
+    def close(self) -> None:
+        """End the pass that is under way, if one is; the place is that of the batches received (DLV-4)."""
+        self._data.close()
 
     def __len__(self) -> int:
         """Batches of a fresh full epoch on this rank, the same on every rank (WRK-13)."""
@@ -202,13 +208,26 @@ class StreamingDataLoader(DataLoader[Any]):
 
 
 class LoaderIterator(EndingIterator):
-    """One pass of a StreamingDataLoader. A batch is committed as it is returned (WRK-6); with the iterator its workers end."""
+    """One pass of a StreamingDataLoader. A batch is committed as it is returned (WRK-6); with the iterator its workers end.
 
-    def __init__(self, inner: Iterator[Any], begun: Standing, account: Account, elsewhere: bool) -> None:
-        self._inner: Any = inner
-        self._account, self._elsewhere = account, elsewhere
-        self._rows, self._delivery = len(begun.sequence), begun.delivery
-        self._begin()
+    Parameters
+    ----------
+    position, account
+        Of the dataset.
+    begin : callable
+        Begins the pass; returns the place, and the loader that makes its batches.
+    elsewhere : bool
+        Whether batches are made in worker processes.
+    """
+
+    def __init__(
+        self, position: Position, account: Account, begin: Callable[[], tuple[Standing, DataLoader[Any]]], elsewhere: bool
+    ) -> None:
+        self._begin, self._account, self._elsewhere = begin, account, elsewhere
+        self._loader: DataLoader[Any] | None = None
+        self._inner: Any = None
+        self._rows, self._delivery = 0, Delivery()
+        self._wait(position)
         _with_workers.add(self)
 
     def __next__(self) -> Any:
@@ -216,40 +235,61 @@ class LoaderIterator(EndingIterator):
 
         Raises
         ------
-        IteratorFailedError
-            The iterator failed earlier (WRK-15).
+        IteratorFailedError, IteratorSupersededError
+            The iterator failed earlier (WRK-15), or there is a newer one (DLV-4).
         WorkerFailedError
             A worker died.
         """
         if self._over is not None:
-            self._raise_over()
-        before = self._delivery.progress()
-        began = perf_counter()
+            self.raise_over()
+        before = None
         try:
-            batch, worker, count, figures = next(self._inner)
-            self._account.arrived(worker, figures, perf_counter() - began if self._elsewhere else None)
-            self._delivery.commit(worker, count)
-        except StopIteration:
-            self._end_of_data()
-            raise
+            self.inside = True
+            self.begin()
+            if not self._rows:
+                self.end("ended")
+                raise StopIteration
+            delivery = self._delivery
+            before = delivery.progress()
+            batch = self._receive(delivery)
+            self.inside = False
         except BaseException as error:
+            self.inside = False
             # An interrupt may come after the count: the batch does not arrive.
-            self._delivery.restore(before)
-            self._end("failed")
+            if before is not None:
+                self._delivery.restore(before)
+            if self.begun and not isinstance(error, StopIteration):
+                self.fail()
             if _worker_died(error, self._elsewhere):
                 raise WorkerFailedError(_DEATH + str(error)) from error
             raise
         return batch
 
-    def _end_of_data(self) -> None:
-        """Every row must have arrived: a worker that stops early is a failure, not the end (WRK-14)."""
-        short = self._rows - self._delivery.received
-        self._end("failed" if short else "closed")
-        if short:
-            raise WorkerFailedError(f"the workers ended {short} rows before the end of the epoch")
+    def _receive(self, delivery: Delivery) -> Any:
+        """The next batch, counted."""
+        began = perf_counter()
+        try:
+            batch, worker, count, figures = next(self._inner)
+        except StopIteration as error:  # every row must have arrived: a worker that stops early is a failure, not the end (WRK-14)
+            short = self._rows - delivery.received
+            raise WorkerFailedError(f"the workers ended {short} rows before the end of the epoch") from error
+        self._account.arrived(worker, figures, perf_counter() - began if self._elsewhere else None)
+        if delivery.received + count == self._rows:
+            self.end("ended")
+        delivery.commit(worker, count)
+        return batch
+
+    def _take_place(self) -> None:
+        begun, self._loader = self._begin()
+        self._rows, self._delivery = len(begun.sequence), begun.delivery
+
+    def _start(self) -> None:
+        self._account.begin(self._delivery)
+        if self._rows:
+            self._inner = _started(self._loader)
 
     def _release(self) -> None:
-        inner, self._inner = self._inner, None
+        inner, self._inner, self._loader = self._inner, None, None
         self._account.end(self._delivery)
         # By name, because a kept exception may keep torch's iterator alive.
         shut_down = getattr(inner, "_shutdown_workers", None)
@@ -281,7 +321,7 @@ _DEATH = (
 )
 
 
-def _started(inner: DataLoader[Any]) -> Iterator[Any]:
+def _started(inner: Any) -> Iterator[Any]:
     """Start the workers; once more if the forkserver was just killed, by a Ctrl-C while it was still starting."""
     try:
         return iter(inner)

@@ -24,12 +24,26 @@ from streaming.topology import Topology
 _log = logging.getLogger(__name__)
 
 
-class Pass(Protocol):
-    """What the lease needs to know of an iterator."""
+class Handle(Protocol):
+    """What is to be known of an iterator."""
 
     @property
-    def alive(self) -> bool:
-        """Whether it may still deliver."""
+    def begun(self) -> bool:
+        """Whether it was ever asked for a row."""
+
+    @property
+    def inside(self) -> bool:
+        """Whether some thread is inside its ``next()``."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, for good."""
+
+    def supersede(self) -> None:
+        """End it because there is a newer one."""
+
+    def close(self) -> None:
+        """End it."""
 
 
 @dataclass(frozen=True)
@@ -111,13 +125,19 @@ class Position:
 
     def __init__(self, topology: Topology, source: Source, identity: Identity, epoch: int) -> None:
         self._topology = topology
-        self._iterator: weakref.ref[Pass] | None = None
+        self._newest: weakref.ref[Handle] | None = None
+        self._taken_before = 0
         self._standing = self._at(Cursor(epoch), source, identity)
 
     @property
     def standing(self) -> Standing:
         """Everything about the place at one moment; take it once and read from it."""
         return self._standing
+
+    @property
+    def rows_taken(self) -> int:
+        """Rows received in all passes since the dataset was built."""
+        return self._taken_before + self._standing.delivery.received
 
     def checkpoint(self) -> tuple[Standing, Cursor]:
         """What a state is made from, both of one moment.
@@ -173,16 +193,41 @@ class Position:
     # ---- passes
 
     def refuse_if_alive(self, what: str) -> None:
-        """Refuse a second iterator, and a move under a live one (DLV-4)."""
+        """Refuse a move under a pass with rows left (DLV-4)."""
         # Nothing in this frame may refer to the iterator: whoever keeps the exception would keep it alive.
-        if self._iterator_alive():
+        self._refuse_inside(what)
+        if self._is_alive():
             raise IteratorAliveError(
-                f"{what} while an iterator of this dataset is alive: exhaust it, close() it, or drop every reference to it "
-                "(del the iterator of a plain DataLoader)"
+                f"{what} while a pass of this dataset is alive: exhaust it, close() it (loader.close(), dataset.close()), or drop every "
+                "reference to its iterator"
+            )
+
+    def supersede(self, iterator: Handle, workers: int = 1, *, continuing: bool = True) -> None:
+        """Guards and effect of creating an iterator (DLV-4). Its pass begins later, with `begin`, which has the same guards.
+
+        Parameters
+        ----------
+        iterator : Handle
+            The new one.
+        workers, continuing
+            As for `begin`.
+        """
+        self._refuse_inside("a second iterator")
+        self._next_standing(Delivery(), workers, 1, continuing)
+        alive = self._is_alive()
+        older = self._newest() if self._newest is not None else None
+        if older is not None:
+            older.supersede()
+        self._newest = weakref.ref(iterator)
+        if alive:
+            _log.warning(
+                "a pass of this dataset with %d rows left is ended by a newer iterator, which goes on behind it. If the newer one is not "
+                "for training, a state saved from now on counts rows that training never saw",
+                self._standing.remaining(),
             )
 
     def begin(self, delivery: Delivery, workers: int = 1, batch_size: int = 1, *, continuing: bool = True) -> Standing:
-        """Guards and effect of creating an iterator (DLV-4, EPO-2, EPO-4, WRK-11, WRK-12).
+        """Guards and effect of beginning a pass (EPO-2, EPO-4, WRK-11, WRK-12).
 
         Parameters
         ----------
@@ -200,7 +245,32 @@ class Position:
         Standing
             The place at which the pass begins.
         """
-        self.refuse_if_alive("a second iterator")
+        now = self._standing
+        begun = self._next_standing(delivery, workers, batch_size, continuing)
+        if now.asked and not begun.remaining():
+            _log.warning("set_epoch(%d) asked for an epoch that is already completed: this pass is empty", now.floor().epoch)
+        self._install(begun)
+        return begun
+
+    def close(self) -> None:
+        """End the newest iterator, if it is not over."""
+        newest = self._newest() if self._newest is not None else None
+        if newest is not None:
+            newest.close()
+
+    # ---- inside
+
+    def __getstate__(self) -> dict[str, object]:
+        """A copy has no iterator, and counts by itself; where the place is not known, it does not know it either."""
+        standing = replace(self._standing, delivery=copy(self._standing.delivery))
+        return {**vars(self), "_standing": standing, "_newest": None}
+
+    def _at(self, cursor: Cursor, source: Source, identity: Identity, replay: int = 0) -> Standing:
+        sequence = RankSequence(self._topology, identity.selected_rows // identity.num_splits, cursor)
+        return Standing(source, identity, sequence, replay=replay)
+
+    def _next_standing(self, delivery: Delivery, workers: int, batch_size: int, continuing: bool) -> Standing:
+        """Where a pass would begin now, or why it cannot."""
         now = self._standing
         cursor = now.cursor()
         if cursor is None:
@@ -210,54 +280,38 @@ class Position:
                 raise MidStepStartError(
                     f"the last pass stopped between step boundaries of {stopped} workers: continue with as many, or load floor_state_dict()"
                 )
-            begun = replace(now, delivery=ShardedDelivery(shards, batch_size), asked=False, travelled=False)
-        else:
-            if workers > 1 and cursor.served:
-                raise PartialCycleStartError(
-                    f"{workers} workers cannot begin in a partial cycle: finish it with num_workers <= 1 or "
-                    'worker_sharding="batches", or resume with partial_cycle="replay"'
-                )
-            begun = self._begun(now, cursor)
-            if workers > 1:
-                splits, rows = self._topology.splits_per_rank // workers, len(begun.sequence) // workers
-                delivery = ShardedDelivery(Shards(begun.sequence.start, splits, rows, (0,) * workers), batch_size)
-            begun = replace(begun, delivery=delivery)
-        self._install(begun)
-        return begun
-
-    def attach(self, iterator: Pass) -> None:
-        """Lease the place to an iterator."""
-        self._iterator = weakref.ref(iterator)
-
-    # ---- inside
-
-    def __getstate__(self) -> dict[str, object]:
-        """A copy has no iterator, and counts by itself; where the place is not known, it does not know it either."""
-        standing = replace(self._standing, delivery=copy(self._standing.delivery))
-        return {**vars(self), "_standing": standing, "_iterator": None}
-
-    def _at(self, cursor: Cursor, source: Source, identity: Identity, replay: int = 0) -> Standing:
-        sequence = RankSequence(self._topology, identity.selected_rows // identity.num_splits, cursor)
-        return Standing(source, identity, sequence, replay=replay)
+            return replace(now, delivery=ShardedDelivery(shards, batch_size), asked=False, travelled=False)
+        if workers > 1 and cursor.served:
+            raise PartialCycleStartError(
+                f"{workers} workers cannot begin in a partial cycle: finish it with num_workers <= 1 or "
+                'worker_sharding="batches", or resume with partial_cycle="replay"'
+            )
+        begun = self._begun(now, cursor)
+        if workers > 1:
+            splits, rows = self._topology.splits_per_rank // workers, len(begun.sequence) // workers
+            delivery = ShardedDelivery(Shards(begun.sequence.start, splits, rows, (0,) * workers), batch_size)
+        return replace(begun, delivery=delivery)
 
     def _begun(self, now: Standing, cursor: Cursor) -> Standing:
         """The start of a pass from a cursor, or over the next epoch (EPO-2)."""
-        if now.remaining():
-            return self._at(cursor, now.source, now.identity, now.replaying())
-        if now.asked:
-            _log.warning("set_epoch(%d) asked for an epoch that is already completed: this pass is empty", cursor.epoch)
+        if now.remaining() or now.asked:
             return self._at(cursor, now.source, now.identity, now.replaying())
         following = Cursor(integer("epoch", cursor.epoch + 1, 0))
         return replace(self._at(following, now.source, now.identity, now.replaying()), completed=cursor)
 
     def _install(self, standing: Standing) -> None:
-        """Move. First the old iterator is fenced off: it must not deliver rows that nobody counts any more."""
-        self._standing.delivery.fence()
+        """Move."""
+        taken = self.rows_taken - standing.delivery.received
         self._standing = standing
+        self._taken_before = taken
 
-    def _iterator_alive(self) -> bool:
-        """Whether an iterator may still deliver; one that was fenced or whose batch never arrived can only fail (DLV-4)."""
-        if self._standing.delivery.busy:
-            return True  # even if it has handed out its last row
-        iterator = self._iterator() if self._iterator is not None else None
-        return iterator is not None and iterator.alive and not self._standing.delivery.dead
+    def _refuse_inside(self, what: str) -> None:
+        newest = self._newest() if self._newest is not None else None
+        if newest is not None and newest.inside:
+            newest = None
+            raise IteratorAliveError(f"{what} while an iterator of this dataset is inside its next(), in this thread or another one")
+
+    def _is_alive(self) -> bool:
+        """Whether there is a pass with rows left."""
+        newest = self._newest() if self._newest is not None else None
+        return newest is not None and newest.begun and not newest.over and self._standing.remaining() > 0

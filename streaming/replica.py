@@ -14,11 +14,10 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from streaming.cycle import RankSequence
-from streaming.delivery import Delivery
 from streaming.errors import WorkerFailedError
 from streaming.parcel import Parcel
 from streaming.pipeline import RowSequence
-from streaming.rows import BatchIterator, Reading, RowIterator
+from streaming.rows import BatchIterator, Reading, RowReader
 from streaming.sharding import Shards, StridedSequence
 from streaming.stats import Figures
 from streaming.topology import Topology
@@ -97,7 +96,7 @@ class Making:
 class CollatedIterator(Iterator[Any]):
     """Batches on the row path, each with its row count."""
 
-    def __init__(self, rows: RowIterator, making: Making, batch_size: int) -> None:
+    def __init__(self, rows: RowReader, making: Making, batch_size: int) -> None:
         self.meter = rows.meter
         self._rows, self._making, self._batch_size = rows, making, batch_size
 
@@ -141,7 +140,7 @@ class Replica(IterableDataset[Any]):
         size, making, made = self._share.batch_size, self._making, 0
         batches: BatchIterator | CollatedIterator
         if making.layout is None:
-            rows = self._reading.rows(sequence, Delivery(), None if making.rows_alone else size)
+            rows = self._reading.rows(sequence, None if making.rows_alone else size)
             batches = CollatedIterator(rows, making, size)
         else:
             batches = self._reading.batches(sequence, size, making.layout, travels)

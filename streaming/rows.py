@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from streaming.batches import make_batch
 from streaming.columns import batch_of
-from streaming.delivery import Delivery
+from streaming.delivery import BatchDelivery, Delivery
 from streaming.ending import EndingIterator
 from streaming.order import Order
 from streaming.pipeline import Cutter, ReadAhead, RowSequence, Supply, WindowReader
+from streaming.position import Position
 from streaming.source import Source
 from streaming.stats import Meter
 from streaming.transforms import Outcomes, Transforming
@@ -41,11 +42,11 @@ class Reading:
     transforming: Transforming | None
     ahead: ReadAhead
 
-    def rows(self, sequence: RowSequence, delivery: Delivery, batch_rows: int | None = None) -> RowIterator:
-        """An iterator over the rows of a sequence, which are to be batched so many at a time."""
+    def rows(self, sequence: RowSequence, batch_rows: int | None = None) -> RowReader:
+        """The rows of a sequence, which are to be batched so many at a time."""
         meter = Meter()
         windows = WindowReader(Supply(self.source, self.order, sequence), self.ahead, meter, batch_rows)
-        return RowIterator(Cutter(windows), self.transforming, delivery, meter)
+        return RowReader(Cutter(windows), self.transforming, meter)
 
     def batches(self, sequence: RowSequence, batch_rows: int, layout: str, travels: bool) -> BatchIterator:
         """An iterator over the batches of a sequence, made of columns (BAT-1)."""
@@ -54,65 +55,48 @@ class Reading:
         return BatchIterator(Cutter(windows), self.transforming, meter, batch_rows, layout=layout, travels=travels)
 
 
-class RowIterator(EndingIterator):
-    """One pass over the rows of a rank, from its cursor to the end of the epoch."""
+class RowReader(Iterator[Any]):
+    """Rows of a sequence, or the transform's outputs for them, not yet counted as received.
 
-    def __init__(self, cutter: Cutter, transforming: Transforming | None, delivery: Delivery, meter: Meter) -> None:
+    Attributes
+    ----------
+    ready : deque
+        Rows that can be taken from the left without reading on.
+    """
+
+    def __init__(self, cutter: Cutter, transforming: Transforming | None, meter: Meter) -> None:
         self.meter = meter
+        self.ready: deque[Any] = deque()
         self._cutter = cutter
         self._outcomes: Outcomes | None = None
         if transforming is not None:
             chunk = _SHARED_CHUNK_ROWS if transforming.threads else _CHUNK_ROWS
             self._outcomes = Outcomes(lambda: cutter.some(chunk), lambda: cutter.ready, transforming, meter)
-        self._delivery = delivery
-        self._rows: deque[Any] = deque()
         self._made = 0
         self._bad_row: Exception | None = None
-        self._begin()
 
     def __next__(self) -> Any:
-        """Return the next row (DLV-11), or the transform's output for it.
+        if not self.ready and not self.refill():
+            raise StopIteration
+        return self.ready.popleft()
 
-        Raises
-        ------
-        IteratorFailedError
-            The iterator failed earlier, or a batch never arrived (DLV-5).
-        """
-        if self._over is not None:
-            self._raise_over()
-        handed = self._delivery.handed
-        try:
-            self._delivery.check()
-            if not self._rows and not self._refill():
-                self._delivery.exhausted = True
-                self.close()
-                raise StopIteration
-            row = self._rows.popleft()
-            self._delivery.handed = handed + 1
-        except BaseException:
-            if self._over is None:
-                # An interrupt may come after the count: the row does not arrive.
-                self._delivery.handed = handed
-                self._end("failed")
-            raise
-        return row
-
-    def _release(self) -> None:
-        self._rows.clear()
+    def close(self) -> None:
+        """Stop reading and let go of what was read."""
+        self.ready.clear()
         self._bad_row = None
         if self._outcomes is not None:
             self._outcomes.close()
         self._cutter.close()
 
-    def _refill(self) -> bool:
-        """Make rows available; False at the end of the epoch."""
+    def refill(self) -> bool:
+        """Make rows ready; False at the end of the epoch."""
         if self._bad_row is not None:
             raise self._bad_row
         if self._outcomes is None:
             with self.meter.batching():
                 chunk = self._cutter.some(_CHUNK_ROWS)
                 if chunk is not None:
-                    self._rows.extend(chunk.to_pylist())
+                    self.ready.extend(chunk.to_pylist())
             return chunk is not None
         with self.meter.batching():
             outcome = self._outcomes.next()
@@ -121,8 +105,88 @@ class RowIterator(EndingIterator):
             self.meter.fill(self._made, outcome.filled)
             self._made += outcome.count
             self._bad_row = outcome.failure
-            self._rows.extend(outcome.outputs())
-        return bool(self._rows) or self._refill()
+            self.ready.extend(outcome.outputs())
+        return bool(self.ready) or self.refill()
+
+
+class RowIterator(EndingIterator):
+    """One pass over the rows of a rank, from its place to the end of the epoch.
+
+    Parameters
+    ----------
+    position : Position
+        The dataset's place.
+    delivery : Delivery
+        What counts its rows.
+    begin : callable
+        Begins the pass; returns the number of its rows, and what starts the reader.
+
+    Attributes
+    ----------
+    drained : bool
+        Whether all rows were handed out, and the end was said.
+    """
+
+    def __init__(self, position: Position, delivery: Delivery, begin: Callable[[], tuple[int, Callable[[], RowReader]]]) -> None:
+        self.delivery = delivery
+        self.drained = False
+        self._by_batches = isinstance(delivery, BatchDelivery)
+        self._begin, self._rows = begin, 0
+        self._reader: RowReader | None = None
+        self._wait(position)
+
+    def __next__(self) -> Any:
+        """Return the next row (DLV-11), or the transform's output for it.
+
+        Raises
+        ------
+        IteratorFailedError
+            The iterator failed earlier, or a batch never arrived (DLV-5).
+        IteratorSupersededError
+            There is a newer iterator (DLV-4).
+        """
+        if self._over is not None:
+            self.raise_over()
+        inside, delivery = self.inside, self.delivery
+        handed = delivery.handed
+        try:
+            self.inside = True
+            self.begin()
+            reader: Any = self._reader
+            if reader is None or (not reader.ready and not reader.refill()):
+                self._drain()
+                raise StopIteration
+            row = reader.ready.popleft()
+            if handed + 1 == self._rows and not self._by_batches:
+                self.end("ended")
+            delivery.handed = handed + 1
+            self.inside = inside
+        except BaseException as error:
+            self.inside = inside
+            if self.begun and not (isinstance(error, StopIteration) and self.drained):
+                # An interrupt may come after the count: the row does not arrive.
+                delivery.handed = handed
+                self.fail()
+            raise
+        return row
+
+    def _take_place(self) -> None:
+        self._rows, self._open = self._begin()
+
+    def _start(self) -> None:
+        self._reader = self._open()
+
+    def _drain(self) -> None:
+        """Nothing is left to be handed out. Where batches are counted, the pass lasts until the last one has arrived."""
+        self._release()
+        self.drained = True
+        if not self._by_batches:
+            self.end("ended")
+
+    def _release(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
 
 class BatchIterator(Iterator[Any]):

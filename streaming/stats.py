@@ -111,12 +111,13 @@ class Account:
         self._meter: Meter | None = None
         self._newest: dict[int, Figures] = {}
         self._waited = 0.0
+        self._over = False
 
     def begin(self, delivery: Delivery, meter: Meter | None = None) -> None:
         """Count another pass: by its meter, or by the figures that arrive with batches."""
         self._past = self._sum(over=True)
         self._delivery, self._earlier, self._meter, self._newest = delivery, delivery.received, meter, {}
-        self._waited = 0.0
+        self._waited, self._over = 0.0, False
 
     def arrived(self, worker: int, figures: Figures, waited: float | None) -> None:
         """Keep the newest figures of a worker; where it is a process, its own waiting is not the consumer's."""
@@ -128,11 +129,11 @@ class Account:
     def end(self, delivery: Delivery) -> None:
         """Nothing of this pass is held any more."""
         if delivery is self._delivery:
-            self.begin(Delivery())
+            self._over = True
 
     def stats(self) -> Stats:
         """Everything up to now."""
-        return self._sum(over=False)
+        return self._sum(over=self._over)
 
     def _sum(self, over: bool) -> Stats:
         received = self._delivery.received - self._earlier
