@@ -73,14 +73,20 @@ class _CountsBatches:
         except BaseException as error:
             rows.inside = False
             delivery.batches = arrived
-            delivery.exhausted = isinstance(error, StopIteration) and rows.drained
-            if delivery.exhausted and delivery.received == delivery.rows:
-                rows.end("ended")
-            elif rows.begun:
+            if not rows.begun:
+                raise  # refused: nothing has changed
+            if isinstance(error, StopIteration):
+                delivery.exhausted = rows.drained
+                if delivery.received == delivery.rows:
+                    rows.end("ended")
+                    raise
                 delivery.exhausted = False
-                rows.fail()
-                if isinstance(error, StopIteration):
-                    raise TransformError("collate_fn raised StopIteration, which would have ended the data silently") from error
+                if delivery.handed == delivery.received:
+                    rows.close()  # torch, or what is built on it, has its own reasons; no row is at stake
+                    raise
+            rows.fail()
+            if isinstance(error, StopIteration):
+                raise TransformError("collate_fn raised StopIteration, which would have ended the data silently") from error
             raise
         return batch
 

@@ -27,6 +27,7 @@ from streaming.errors import (
     ArgumentValueError,
     IteratorAliveError,
     IteratorFailedError,
+    IteratorSupersededError,
     MidStepStartError,
     PartialCycleStartError,
     WorkerFailedError,
@@ -347,18 +348,34 @@ def test_the_loader_speaks_for_its_dataset() -> None:
     assert dataset.epoch == 1
 
 
-def test_one_iterator_at_a_time() -> None:
-    dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=1)
-    loader = StreamingDataLoader(dataset, batch_size=3, collate_fn=ids)
-    first = iter(loader)
-    rows = next(first)
-    for call in (lambda: iter(loader), lambda: iter(dataset), lambda: loader.load_state_dict({}), lambda: loader.set_epoch(1)):
-        with pytest.raises(IteratorAliveError):
-            call()
-    first.close()
-    assert next(first, "over") == "over"
-    rows += [row for batch in loader for row in batch]
-    assert sorted(rows) == list(range(24))
+@pytest.mark.parametrize(("workers", "mode"), [(0, "splits"), (2, "splits"), (2, "batches")])
+def test_a_newer_iterator_ends_the_workers_of_the_older_one(workers: int, mode: str) -> None:
+    """DLV-4, WRK-11: what they prefetched is not counted, and in documented mode the turn is kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        made = simulate(patch, in_turn)
+
+        def loader(dataset: StreamingDataset) -> StreamingDataLoader:
+            return StreamingDataLoader(dataset, batch_size=3, num_workers=workers, worker_sharding=mode, collate_fn=ids)
+
+        expected = list(loader(StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=1)))
+        dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=1)
+        batches = loader(dataset)
+        made.clear()
+        older = iter(batches)
+        received = [next(older)]
+        for call in (lambda: batches.load_state_dict({}), lambda: batches.set_epoch(1)):
+            with pytest.raises(IteratorAliveError):
+                call()
+        newer = iter(batches)
+        assert [one.closed for one in made] == [True] * (workers > 0)
+        with pytest.raises(IteratorSupersededError, match="0 rows"):
+            next(older)
+        received += list(newer)
+        assert received == expected
+        with pytest.raises(IteratorSupersededError, match="21 rows"):
+            next(older)
+        assert [next(iterator, None) for iterator in (newer, newer)] == [None] * 2
+        assert len(made) == 2 * (workers > 0), "workers start with the first next()"
 
 
 @pytest.mark.parametrize("splits", [4, 4096])
@@ -368,7 +385,7 @@ def test_a_message_has_constant_size(splits: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         made = simulate(patch, in_turn)
         iterator = iter(StreamingDataLoader(dataset, batch_size=1, num_workers=2, worker_sharding="batches", collate_fn=nothing))
-        assert iterator.alive
+        next(iterator)
         assert len(pickle.dumps(next(made[0]))) < 120
 
 
@@ -452,11 +469,14 @@ def test_a_batch_that_is_missing_is_noticed_before_the_next_is_counted(mode: str
     with pytest.MonkeyPatch.context() as patch:
         made = simulate(patch, in_turn)
         dataset = StreamingDataset(numbered_table(24), num_splits=4, shuffle_seed=5)
-        iterator = iter(StreamingDataLoader(dataset, batch_size=12, num_workers=2, worker_sharding=mode, collate_fn=ids))
+        iterator = iter(StreamingDataLoader(dataset, batch_size=6, num_workers=2, worker_sharding=mode, collate_fn=ids, prefetch_factor=1))
+        next(iterator)
+        next(iterator)
         made[0].workers[0].iterator = iter(())
+        made[0].results.clear()
         with pytest.raises(WorkerFailedError, match="a batch of worker 0 is missing"):
             next(iterator)
-        assert dataset.samples_remaining == 24
+        assert dataset.samples_remaining == 12
 
 
 @pytest.mark.parametrize("error", [EOFError, ConnectionResetError, BrokenPipeError])
