@@ -64,7 +64,7 @@ class Stateful:
         Raises
         ------
         IteratorAliveError
-            An iterator of this dataset is alive.
+            A pass of this dataset is alive, with rows left (DLV-4).
         MalformedStateError, SchemaVersionError
             Not a state, or not one of this release.
         StateMismatchError
@@ -144,7 +144,7 @@ class Stateful:
         ArgumentTypeError, ArgumentValueError
             Not an int in ``[0, 2**63)``.
         IteratorAliveError
-            An iterator of this dataset is alive.
+            A pass of this dataset is alive, with rows left (DLV-4).
         """
         number = arguments.integer("epoch", epoch, 0)
         self._position.refuse_if_alive("set_epoch")
@@ -156,7 +156,7 @@ class Stateful:
         Raises
         ------
         IteratorAliveError
-            An iterator of this dataset is alive.
+            A pass of this dataset is alive, with rows left (DLV-4).
         """
         self._position.refuse_if_alive("rewind")
         self._position.rewind()
