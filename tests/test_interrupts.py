@@ -6,6 +6,7 @@ apart from the hole that DLV-3 names, and a new iterator must continue exactly t
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from collections import Counter
@@ -215,3 +216,43 @@ def test_another_thread_never_sees_half_a_move() -> None:
     assert problems == []
     assert len(set(seen)) > 10
     assert seen == sorted(seen)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that sends a signal")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python swallows what a finalizer raises
+@pytest.mark.parametrize("transport", ["plain", "ours", "bare"])
+def test_a_signal_in_a_loop_loses_no_batch(transport: str) -> None:
+    """DLV-3 (a): Ctrl-C at any moment of a `for` loop, and what a handler finds that saves. Sampled: at least 20 signals."""
+    table = numbered_table(2000)
+    found: list[int] = []
+
+    def handler(*_: object) -> None:
+        found.append(len(dataset) - dataset.samples_remaining - received)
+        raise KeyboardInterrupt
+
+    makers: dict[str, Callable[[], Any]] = {
+        "plain": lambda: DataLoader(dataset, batch_size=1, collate_fn=ids),
+        "ours": lambda: StreamingDataLoader(dataset, batch_size=1, collate_fn=ids),
+        "bare": lambda: dataset,
+    }
+    previous = signal.signal(signal.SIGALRM, handler)
+    passes = received = 0
+    try:
+        while len(found) < 20:
+            passes += 1
+            assert passes < 2000, "the timer never met a pass"
+            dataset = StreamingDataset(table, num_splits=4, shuffle=False)
+            received = 0
+            signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.0007 * (passes % 29))
+            try:
+                for _ in makers[transport]():
+                    received += 1
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            assert len(dataset) - dataset.samples_remaining == received
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert set(found) == {0}
