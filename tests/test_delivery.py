@@ -449,7 +449,8 @@ def test_wrapped_datasets_count_rows_as_they_are_taken() -> None:
     assert received(dataset) == SEQUENCE.index(rows[-1]) + 1
 
 
-def test_a_torch_without_the_known_shape_counts_rows_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_without_the_known_shape_counts_rows_handed_out(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """DLV-3 (c), and it is said."""
     known = torch.utils.data.dataloader._SingleProcessDataLoaderIter
     monkeypatch.setattr(torch.utils.data.dataloader, known.__name__, type("_Renamed", (known,), {}))
     dataset = make()
@@ -457,6 +458,7 @@ def test_a_torch_without_the_known_shape_counts_rows_handed_out(monkeypatch: pyt
     next(batches)
     assert received(dataset) == 5
     assert [row for batch in batches for row in batch] == SEQUENCE[5:]
+    assert "unknown shape" in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore:lance is not fork-safe")
