@@ -352,7 +352,7 @@ SEQUENCE_OF_ONE_SPLIT = list(range(ROWS))
 @pytest.mark.parametrize("stopping", [1, 3, 6])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_a_collate_fn_that_raises_stop_iteration_loses_no_row(stopping: int, drop_last: bool) -> None:
-    """DLV-3 (d), DLV-6: torch's loop ends without a word, and the next pass, or a resume, begins with the batch that did not arrive."""
+    """DLV-5, DLV-6: torch's loop would end without a word. It is an error, and the next pass, or a resume, begins with that batch."""
     calls = itertools.count(1)
 
     def collate(rows: list[dict[str, int]]) -> list[int]:
@@ -362,7 +362,10 @@ def test_a_collate_fn_that_raises_stop_iteration_loses_no_row(stopping: int, dro
 
     dataset = make()
     loader: Any = DataLoader(dataset, batch_size=4, collate_fn=collate, drop_last=drop_last)
-    first = [row for batch in loader for row in batch]
+    first: list[int] = []
+    with pytest.raises(TransformError, match="collate_fn raised StopIteration"):
+        for batch in loader:
+            first += batch
     assert first == SEQUENCE[: 4 * (stopping - 1)]
     assert dataset.samples_remaining == len(SEQUENCE) - len(first) > 0
     resumed = make()
