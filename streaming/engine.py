@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -14,6 +15,9 @@ KEEP_VERSIONS: Final = (
     "Keep versions in use by a tag (table.tags.create(name, version)), and delete the tags of finished runs (table.tags.delete): "
     "optimize() refuses to clean up while an old version is tagged (IDN-7)."
 )
+
+_GOING_S: Final = 2.0
+_PAUSE_S: Final = 0.1
 
 
 @contextmanager
@@ -57,6 +61,11 @@ def refuse_if_gone(handle: Any, what: str, written_us: Callable[[], int | None],
         It did.
     """
     why = _gone(handle, written_us)
+    # A table is dropped file by file: for a moment its data is missing, and its versions are still listed.
+    deadline = time.monotonic() + _GOING_S
+    while not why and "not found" in str(error).lower() and time.monotonic() < deadline:
+        time.sleep(_PAUSE_S)
+        why = _gone(handle, written_us)
     if why:
         raise VersionError(
             f"{what} of version {handle.version} of table {handle.name!r} failed: {why}. {KEEP_VERSIONS} The engine says: {brief(error)}"

@@ -130,6 +130,32 @@ def test_workers_say_so_too(table: Any, tmp_path: Path) -> None:
         list(batches)
 
 
+def test_a_table_that_is_just_being_dropped(table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its data is gone, and its versions are listed for a moment."""
+    dataset = StreamingDataset(table, num_splits=2, shuffle_seed=1)
+    dataset.state_dict()
+    shutil.rmtree(tmp_path / "t.lance" / "data")
+    listing, asked = type(table).list_versions, []
+
+    def going(self: Any) -> Any:
+        asked.append(listing(self))
+        if len(asked) == 3:
+            shutil.rmtree(tmp_path / "t.lance")
+        return asked[-1]
+
+    monkeypatch.setattr(type(table), "list_versions", going)
+    with pytest.raises(VersionError, match="dropped"):
+        list(dataset)
+    assert [len(versions) for versions in asked[:2]] == [1, 1]
+
+
+def test_missing_files_of_a_version_that_stays(table: Any, tmp_path: Path) -> None:
+    dataset = StreamingDataset(table, num_splits=2, shuffle_seed=1)
+    shutil.rmtree(tmp_path / "t.lance" / "data")
+    with pytest.raises(ReadError, match="Not found"):
+        list(dataset)
+
+
 def test_a_version_that_is_still_there_and_cannot_be_read(table: Any, tmp_path: Path) -> None:
     """`data.read`: damaged files, or a storage out of reach."""
     dataset = StreamingDataset(table, num_splits=2, shuffle_seed=1, read_ahead_bytes=10_000)
