@@ -29,6 +29,7 @@ class System:
     open_loader: Callable[[Settings, int], Loader] = loader.open_loader
     start: Callable[[Loader], Loader] = loader.start
     pull: Callable[[Loader], tuple[Loader, int | None]] = loader.pull
+    pull_older: Callable[[Loader], tuple[Loader, int | None]] = loader.pull_older
     save: Callable[[Loader], State] = loader.save
     load: Callable[..., Loader] = loader.load
     merge: Callable[[Sequence[object], str], State] = checkpoint.merge
@@ -45,7 +46,8 @@ class ScenarioFailure(Exception):
 class Bench:
     """What a scenario has built so far.
 
-    ``homes`` says of each loader which table it has, by the moment at which that was made: the name may come to mean another.
+    ``homes`` says of each loader which table it has, by the moment at which that was made: the name may come to mean another. ``held``
+    are the loaders with an iterator that has not been closed and has not said that it ended.
     """
 
     rows: int
@@ -54,6 +56,7 @@ class Bench:
     states: dict[str, State] = field(default_factory=dict)
     store: Store = field(default_factory=Store)
     homes: dict[str, int] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
 
     def table(self, name: str | None) -> Table:
         """A table by its name; the default one is made when it is first asked for."""

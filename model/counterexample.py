@@ -51,6 +51,7 @@ class Narrator:
     run: int = 0
     saves: int = 0
     loaders: list[Loader] = field(default_factory=list)
+    held: set[int] = field(default_factory=set)
     saved: dict[int, tuple[str, State]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
 
@@ -61,6 +62,7 @@ class Narrator:
     def open_all(self) -> None:
         """Open the ranks of the present run."""
         self.loaders = []
+        self.held = set()
         for rank, settings in enumerate(self.settings):
             step: Step = {"open": self.name(rank), "num_splits": settings.num_splits}
             if settings.world_size > 1:
@@ -76,7 +78,7 @@ class Narrator:
         """One more row, written into the step before where that pulls on the same rank too."""
         loader, name = self.loaders[rank], self.name(rank)
         try:
-            loader = loader if loader.alive else self.system.start(loader)
+            loader = loader if rank in self.held else self.system.start(loader)
             self.loaders[rank], row = self.system.pull(loader)
         except ModelError as error:
             self.steps.append({"pull": name, "rows": [None], "valid": False, "code": error.code})
@@ -84,7 +86,9 @@ class Narrator:
         except AssertionError:
             # The system fell over; there is nothing that a step could say about that.
             return
+        self.held.add(rank)
         if row is None:
+            self.held.discard(rank)
             self.steps.append({"end": name})
         elif self.steps[-1].get("pull") == name:
             self.steps[-1]["rows"].append(row)

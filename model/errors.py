@@ -17,6 +17,7 @@ CODES = (
     "merge.ranks",
     "ranks.mismatch",
     "iterator.alive",
+    "iterator.superseded",
     "iterator.failed",
 )
 

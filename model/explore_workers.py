@@ -24,6 +24,7 @@ HELD = (
     "the number of batches to the next boundary, tails included (WRK-9)",
     "the floor (WRK-10)",
     "a break or a failure keeps place and turn, and nothing else continues there (WRK-11, WRK-12, WRK-14, WRK-15)",
+    "an iterator that was never asked changes nothing, and one that was superseded gives nothing (DLV-4, CAL-3)",
     "every batch is the one that is due: documented mode (WRK-2, WRK-3), invariant mode as W = 0 (WRK-4, WRK-5)",
     "nothing is lost, and nothing comes twice but what replay or floor promise (LAW-1, LAW-2)",
 )

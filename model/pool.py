@@ -41,8 +41,17 @@ class Worker:
 
 
 @dataclass(frozen=True)
+class Arguments:
+    """Those of a loader: W, ``worker_sharding`` and B."""
+
+    workers: int
+    mode: str
+    batch_size: int
+
+
+@dataclass(frozen=True)
 class Running:
-    """The iterator that is alive: how the pass is divided, its workers, and whose batch is delivered next."""
+    """The pass that is alive: how it is divided, its workers, and whose batch is delivered next."""
 
     division: Division
     team: tuple[Worker, ...]
@@ -59,13 +68,16 @@ class Pool:
         The dataset. Away from a step boundary its cursor is ``place.origin``.
     place : Place or None
         None at a step boundary, and wherever the cursor says all: with W <= 1 and in invariant mode (WRK-4, WRK-5).
+    waiting : Arguments or None
+        Of the newest iterator, while it waits for its first ``next()`` (DLV-4).
     running : Running or None
-        The iterator; None where none is alive.
+        The pass of the newest iterator; None where none is alive.
     batch_size : int
-        B of the newest iterator. Nothing depends on it but the number of WRK-9.
+        B of the newest pass. Nothing depends on it but the number of WRK-9.
     """
 
     loader: Loader
     place: Place | None = None
+    waiting: Arguments | None = None
     running: Running | None = None
     batch_size: int = 1

@@ -11,7 +11,6 @@ from typing import Any
 from model import checkpoint, loader, ranks, tables
 from model.bench import DEFAULT_TABLE, Bench, ScenarioFailure, State, Step, check_values
 from model.errors import ModelError
-from model.loader import Loader
 from model.ranks import Contribution
 from model.settings import Settings, check_int
 
@@ -26,6 +25,7 @@ def run_step(bench: Bench, step: Step) -> None:
     """Do one step."""
     actions: dict[str, Callable[[Bench, Step], None]] = {
         "open": step_open,
+        "iter": step_iter,
         "pull": step_pull,
         "end": step_end,
         "close": step_close,
@@ -80,35 +80,47 @@ def step_open(bench: Bench, step: Step) -> None:
     )
     bench.loaders[step["open"]] = bench.system.open_loader(settings, step.get("epoch", 0))
     bench.homes[step["open"]] = table.made_us
+    bench.held.discard(step["open"])
 
 
-def started(bench: Bench, name: str) -> Loader:
-    """The loader with an iterator, created if none is alive."""
+def step_iter(bench: Bench, step: Step) -> None:
+    """``{"iter": a}``: a newer iterator."""
+    bench.loaders[step["iter"]] = bench.system.start(bench.loaders[step["iter"]])
+    bench.held.add(step["iter"])
+
+
+def next_row(bench: Bench, name: str, step: Step) -> int | None:
+    """``next()`` on the newest iterator, created where the scenario holds none; or on the one before it."""
     current = bench.loaders[name]
-    return current if current.alive else bench.system.start(current)
+    if step.get("older", False):
+        bench.loaders[name], row = bench.system.pull_older(current)
+        return row
+    bench.loaders[name], row = bench.system.pull(current if name in bench.held else bench.system.start(current))
+    bench.held.add(name)
+    return row
 
 
 def step_pull(bench: Bench, step: Step) -> None:
-    """``{"pull": a, "rows": [...]}``: the next rows are these."""
-    current = started(bench, step["pull"])
+    """``{"pull": a, "rows": [...], "older": true}``: the next rows are these."""
     for expected in step["rows"]:
-        current, row = bench.system.pull(current)
+        row = next_row(bench, step["pull"], step)
         if row != expected:
             raise ScenarioFailure(f"row {row} instead of {expected}")
-    bench.loaders[step["pull"]] = current
 
 
 def step_end(bench: Bench, step: Step) -> None:
-    """``{"end": a}``: the next pull ends the pass."""
-    current, row = bench.system.pull(started(bench, step["end"]))
-    if row is not None or current.alive:
+    """``{"end": a, "older": true}``: the next pull is StopIteration."""
+    row = next_row(bench, step["end"], step)
+    if row is not None:
         raise ScenarioFailure(f"row {row} instead of the end of the pass")
-    bench.loaders[step["end"]] = current
+    if not step.get("older", False):
+        bench.held.discard(step["end"])
 
 
 def step_close(bench: Bench, step: Step) -> None:
     """``{"close": a}``: drop the iterator."""
     bench.loaders[step["close"]] = loader.close(bench.loaders[step["close"]])
+    bench.held.discard(step["close"])
 
 
 def step_set_epoch(bench: Bench, step: Step) -> None:

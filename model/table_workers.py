@@ -21,8 +21,10 @@ class WorkerSystem:
 
     open_pool: Callable[[Settings, int], Pool] = workers.open_pool
     start: Callable[[Pool, int, str, int | None], Pool] = workers.start
+    begin: Callable[[Pool], Pool] = workers.begin
     fetch: Callable[[Pool, int], Pool] = workers.fetch
     deliver: Callable[[Pool], tuple[Pool, Batch | None]] = workers.deliver
+    pull_older: Callable[[Pool], tuple[Pool, Batch | None]] = workers.pull_older
     fail: Callable[[Pool, int], Pool] = workers.fail
     kill: Callable[[Pool], Pool] = workers.kill
     close: Callable[[Pool], Pool] = workers.close
@@ -93,9 +95,9 @@ class World:
     debt : Debt
         What is still owed, over all ranks (``model.ghost``).
     share : Share or None
-        The arguments of this run's newest iterator.
+        The arguments of this run's newest pass.
     course : int
-        The pass that is under way, by its number in ``Table.courses``; -1 where no iterator is alive.
+        The pass that is under way or has not said that it is over, by its number in ``Table.courses``; -1 where there is none.
     at : int
         The batches that it has delivered.
     ahead : tuple of int
@@ -103,7 +105,7 @@ class World:
     doomed : tuple of int, or None
         The worker of the last rank that fails, and the batch at which it is seen.
     turn : int or None
-        Where no iterator is alive and the splits of a rank differ: the worker whose turn it is.
+        Where no pass is alive and the splits of a rank differ: the worker whose turn it is.
     """
 
     crashes: int
@@ -150,6 +152,7 @@ class Table:
         self.numbers: dict[Pool, int] = {}
         self.done: dict[tuple[str, int, object], int] = {}
         self.delivered: dict[int, tuple[int, Batch | None, str | None]] = {}
+        self.asked_older: dict[int, tuple[Batch | None, str | None, bool]] = {}
         self.seen: dict[int, Seen] = {}
         self.standings: dict[Debt, Standing] = {}
         self.courses: list[tuple[Course, ...]] = []
@@ -175,7 +178,7 @@ class Table:
         return self.number(replace(pool, loader=replace(pool.loader, settings=settings, replay=0)))
 
     def after(self, name: str, number: int, worker: int = 0) -> int:
-        """The pool after ``fetch``, ``fail``, ``kill`` or ``close``."""
+        """The pool after ``begin``, ``fetch``, ``fail``, ``kill`` or ``close``."""
         key = (name, number, worker)
         if key not in self.done:
             pool = self.pools[number]
@@ -183,6 +186,8 @@ class Table:
                 pool = self.system.fetch(pool, worker)
             elif name == "fail":
                 pool = self.system.fail(pool, worker)
+            elif name == "begin":
+                pool = self.system.begin(pool)
             elif name == "kill":
                 pool = self.system.kill(pool)
             else:
@@ -199,6 +204,21 @@ class Table:
             except ModelError as error:
                 self.delivered[number] = (number, None, error.code)
         return self.delivered[number]
+
+    def older(self, number: int) -> tuple[Batch | None, str | None, bool]:
+        """What ``next()`` on the iterator before the newest comes to: a batch, a code, and whether the pool is another one then."""
+        if number not in self.asked_older:
+            try:
+                pool, batch = self.system.pull_older(self.pools[number])
+                self.asked_older[number] = (batch, None, pool != self.pools[number])
+            except ModelError as error:
+                self.asked_older[number] = (None, error.code, False)
+        return self.asked_older[number]
+
+    def forgetting(self, number: int) -> int:
+        """The number of the same pool as if no iterator had been before the newest."""
+        pool = self.pools[number]
+        return self.number(replace(pool, loader=replace(pool.loader, older="ended")))
 
     def look(self, number: int) -> Seen:
         """What a trainer sees of a pool."""

@@ -14,7 +14,7 @@ from model import checkpoint, cycle, loader
 from model.cycle import Cursor
 from model.errors import ModelError
 from model.loader import Settings
-from model.pool import Place, Pool, Running, Worker
+from model.pool import Arguments, Place, Pool, Running, Worker
 from model.sharding import (
     Batch,
     Division,
@@ -30,7 +30,7 @@ from model.sharding import (
 )
 
 # What others may take from here although it is defined elsewhere.
-__all__ = ["Place", "Pool", "Running", "Worker", "length"]
+__all__ = ["Arguments", "Place", "Pool", "Running", "Worker", "length"]
 
 
 # --- observations -------------------------------------------------------------------------------------------------------------------
@@ -120,24 +120,40 @@ def open_pool(settings: Settings, epoch: int = 0) -> Pool:
     return Pool(loader.open_loader(settings, epoch))
 
 
-def start(pool: Pool, workers: int, mode: str, batch_size: int | None) -> Pool:
-    """Create an iterator of a loader with these arguments (DLV-4, EPO-2, EPO-4, WRK-2, WRK-11, WRK-12)."""
+def divide(pool: Pool, arguments: Arguments) -> Running:
+    """The pass that begins now with these arguments; refused where none can (EPO-2, WRK-11, WRK-12)."""
     settings, place = pool.loader.settings, pool.place
-    size = check_arguments(settings, workers, mode, batch_size)
-    begun = loader.start(pool.loader)
+    workers, mode, size = arguments.workers, arguments.mode, arguments.batch_size
+    origin = loader.origin(pool.loader)
     sharded = is_sharded(workers, mode)
     if place is not None and not (sharded and workers == place.workers):
         raise ModelError("workers.mid_step", f"num_workers={place.workers} in documented mode, or load floor_state_dict()")
-    if sharded and begun.cursor.served:
+    if sharded and origin.served:
         raise ModelError("workers.partial_cycle", "finish the cycle with one worker or none, or resume with replay")
 
     team = tuple(Worker() for _ in range(team_size(workers)))
     if place is not None:
-        division = Division(settings, workers, mode, size, place.origin, place.received)
-        return Pool(begun, place, Running(division, team, place.turn), size)
-    origin = Cursor(begun.cursor.epoch + 1, 0, ()) if begun.moving else begun.cursor
-    division = Division(settings, workers, mode, size, origin, tuple(0 for _ in team))
-    return Pool(begun, None, Running(division, team, 0), size)
+        return Running(Division(settings, workers, mode, size, place.origin, place.received), team, place.turn)
+    return Running(Division(settings, workers, mode, size, origin, tuple(0 for _ in team)), team, 0)
+
+
+def start(pool: Pool, workers: int, mode: str, batch_size: int | None) -> Pool:
+    """``iter()`` of a loader with these arguments: all checks, then the iterator before it ends (DLV-4, WRK-2, WRK-11, WRK-12)."""
+    arguments = Arguments(workers, mode, check_arguments(pool.loader.settings, workers, mode, batch_size))
+    divide(pool, arguments)
+    return replace(pool, loader=loader.start(pool.loader), waiting=arguments, running=None)
+
+
+def begin(pool: Pool) -> Pool:
+    """The first ``next()`` of a waiting iterator is asked: its pass begins at the place of now, and its workers start (DLV-4)."""
+    if pool.waiting is None:
+        return pool
+    running = divide(pool, pool.waiting)
+    begun = replace(pool, waiting=None, running=running, batch_size=pool.waiting.batch_size)
+    if next_worker(running, running.turn) is None:
+        # The pass that set_epoch asked for is empty (EPO-4).
+        return replace(begun, loader=replace(pool.loader, newest="ended", asked=False), running=None)
+    return replace(begun, loader=replace(pool.loader, newest="live", asked=False))
 
 
 def with_worker(running: Running, index: int, worker: Worker) -> Running:
@@ -174,7 +190,7 @@ def fetch(pool: Pool, worker: int) -> Pool:
 
 
 def deliver(pool: Pool) -> tuple[Pool, Batch | None]:
-    """``next()`` on the iterator: the next batch in order, committed with the return (WRK-3, WRK-6).
+    """``next()`` on the newest iterator: the next batch in order, committed with the return (WRK-3, WRK-6).
 
     A batch that is not prepared yet is waited for: its worker prepares it now. Where that worker fails, ``worker.raised`` stands
     for its exception, which ends the iterator (WRK-14, WRK-15): the pool after it is ``kill(pool)``.
@@ -182,21 +198,20 @@ def deliver(pool: Pool) -> tuple[Pool, Batch | None]:
     Returns
     -------
     Pool
-        After the batch; its iterator is over where the pass has ended.
+        After the batch; its pass is over where that was the last.
     tuple of int or None
         The selected row numbers. None means StopIteration: the pass has ended, now or earlier.
     """
-    if pool.loader.failed:
-        raise ModelError("iterator.failed")
+    pool = begin(pool)
     if pool.running is None:
+        loader.refuse_over(pool.loader.newest)
         return pool, None
     worker = next_worker(pool.running, pool.running.turn)
-    if worker is None:
-        return close(pool), None
+    assert worker is not None, "a pass that is alive has rows left"
     if not pool.running.team[worker].ready:
         pool = fetch(pool, worker)
     running = pool.running
-    assert running is not None, "to prepare a batch does not end the iterator"
+    assert running is not None, "to prepare a batch does not end the pass"
     member = running.team[worker]
     if not member.ready:
         raise ModelError("worker.raised", f"worker {worker}")
@@ -207,26 +222,34 @@ def deliver(pool: Pool) -> tuple[Pool, Batch | None]:
     return commit(replace(pool, running=running), running, worker, len(member.ready[0])), member.ready[0]
 
 
+def pull_older(pool: Pool) -> tuple[Pool, None]:
+    """``next()`` on the iterator before the newest: it never gives a batch, and changes nothing (CAL-3)."""
+    loader.refuse_over(pool.loader.older)
+    return pool, None
+
+
 def commit(pool: Pool, running: Running, worker: int, count: int) -> Pool:
-    """A batch of that many rows of a worker counts as received (WRK-6, WRK-8)."""
-    settings, current = pool.loader.settings, pool.loader
-    if current.moving:
-        # The first rows of the next epoch are received: only now does the cursor move (EPO-2, EPO-7).
-        current = replace(current, cursor=running.division.origin, moving=False, replay=0)
-    cursor = current.cursor
-    if not is_sharded(running.division.workers, running.division.mode):
+    """A batch of that many rows of a worker counts as received (WRK-6, WRK-8); with the last one the pass is over (DLV-4)."""
+    settings, division = pool.loader.settings, running.division
+    # Only now does the cursor move to the epoch of the pass (EPO-2).
+    cursor = pool.loader.cursor if pool.loader.cursor.epoch == division.origin.epoch else division.origin
+    if not is_sharded(division.workers, division.mode):
         for _ in range(count):
             cursor = cycle.advance(cursor, settings.num_splits, settings.world_size)
-        return replace(pool, loader=replace(current, cursor=cursor))
+        return standing(pool, cursor, None)
 
-    workers = running.division.workers
-    before = pool.place.received if pool.place is not None else (0,) * workers
+    before = pool.place.received if pool.place is not None else (0,) * division.workers
     received = (*before[:worker], before[worker] + count, *before[worker + 1 :])
-    splits = splits_per_worker(settings, workers)
+    splits = splits_per_worker(settings, division.workers)
     if all(rows == received[0] for rows in received) and received[0] % splits == 0:
-        boundary = Cursor(cursor.epoch, cursor.cycle + received[0] // splits, ())
-        return replace(pool, loader=replace(current, cursor=boundary), place=None)
-    return replace(pool, loader=current, place=Place(cursor, workers, received, running.turn))
+        return standing(pool, Cursor(cursor.epoch, cursor.cycle + received[0] // splits, ()), None)
+    return standing(pool, cursor, Place(cursor, division.workers, received, running.turn))
+
+
+def standing(pool: Pool, cursor: Cursor, place: Place | None) -> Pool:
+    """The pool at a place that rows were received to."""
+    after = loader.received(pool.loader, cursor)
+    return replace(pool, loader=after, place=place, running=pool.running if after.newest == "live" else None)
 
 
 def fail(pool: Pool, worker: int) -> Pool:
@@ -239,12 +262,12 @@ def fail(pool: Pool, worker: int) -> Pool:
 
 def kill(pool: Pool) -> Pool:
     """A worker has died, a timeout, an interrupt, or what ``deliver`` raised: the iterator is over, the place is kept (WRK-15)."""
-    return replace(pool, loader=loader.fail(pool.loader), running=None)
+    return replace(pool, loader=loader.fail(pool.loader), waiting=None, running=None)
 
 
 def close(pool: Pool) -> Pool:
-    """Break, close or drop the iterator; a later one continues where it stopped (DLV-4, WRK-11)."""
-    return replace(pool, loader=loader.close(pool.loader), running=None)
+    """Break, close or drop the newest iterator; a later one continues where it stopped (DLV-4, WRK-11)."""
+    return replace(pool, loader=loader.close(pool.loader), waiting=None, running=None)
 
 
 # --- moving -------------------------------------------------------------------------------------------------------------------------

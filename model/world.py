@@ -10,7 +10,7 @@ older set is a world that was explored when that set was the newest. Only the ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model import ghost
 from model.counterexample import Event
@@ -45,12 +45,13 @@ class Bound:
 class Rank:
     """One rank of a run: the loader under test, and beside it what the witness saw.
 
-    ``epoch`` counts the passes that have ended; ``received`` are the items since the run began, ``saved`` those that were in the
-    weights at the rank's newest save, ``state`` the state it saved.
+    ``epoch`` counts the passes that have said their end, ``held`` says whether there is an iterator that has not; ``received`` are the
+    items since the run began, ``saved`` those that were in the weights at the rank's newest save, ``state`` the state it saved.
     """
 
     loader: Loader
     epoch: int
+    held: bool = False
     received: tuple[int, ...] = ()
     saved: tuple[int, ...] | None = None
     state: State | None = None
@@ -99,8 +100,8 @@ class Explorer:
         Left out are its policy and ``samples_to_replay``: they are judged at the load, and nothing reads them afterwards.
         """
         loader = rank.loader
-        place = (loader.settings.world_size, loader.settings.rank, loader.cursor, loader.alive, loader.failed, loader.asked, loader.moving)
-        key = (place, rank.epoch, rank.received, rank.saved, repr(rank.state))
+        place = (loader.settings.world_size, loader.settings.rank, loader.cursor, loader.newest, loader.older, loader.asked)
+        key = (place, rank.epoch, rank.held, rank.received, rank.saved, repr(rank.state))
         if key not in self.numbers:
             self.numbers[key] = len(self.ranks)
             self.ranks.append(rank)
@@ -113,7 +114,7 @@ class Explorer:
         if number not in self.pulled:
             rank = self.ranks[number]
             try:
-                loader = rank.loader if rank.loader.alive else self.system.start(rank.loader)
+                loader = rank.loader if rank.held else self.system.start(rank.loader)
                 loader, row = self.system.pull(loader)
             except (ModelError, AssertionError) as error:
                 raise BrokenLaw(None, f"a pull was refused: {error!r}", event) from error
@@ -121,10 +122,10 @@ class Explorer:
             if loader.cursor.epoch != rank.epoch:
                 raise BrokenLaw(None, f"the loader is in epoch {loader.cursor.epoch} while epoch {rank.epoch} is not over", event)
             if row is None:
-                after, item = Rank(loader, rank.epoch + 1, rank.received, rank.saved, rank.state), None
+                after, item = replace(rank, loader=loader, epoch=rank.epoch + 1, held=False), None
             else:
                 item = rank.epoch * self.bound.rows + row
-                after = Rank(loader, rank.epoch, (*rank.received, item), rank.saved, rank.state)
+                after = replace(rank, loader=loader, held=True, received=(*rank.received, item))
             self.pulled[number] = (self.number(after), item)
         return self.pulled[number]
 
@@ -132,7 +133,7 @@ class Explorer:
         """A rank after a save."""
         if number not in self.stored:
             rank = self.ranks[number]
-            after = Rank(rank.loader, rank.epoch, rank.received, rank.received, self.system.save(rank.loader))
+            after = replace(rank, saved=rank.received, state=self.system.save(rank.loader))
             self.stored[number] = self.number(after)
         return self.stored[number]
 

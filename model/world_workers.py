@@ -26,6 +26,7 @@ COUNTED = (
     "kill",
     "close",
     "start",
+    "superseded",
     "continued mid-step",
     "start refused",
     "save",
@@ -48,6 +49,8 @@ class Explorer:
         self.length = bound.rows // bound.splits
         self.counts = dict.fromkeys(COUNTED, 0)
         self.crashed: set[tuple[int, Debt, str]] = set()
+        # What came of a newer iterator with these arguments, by the pool that it was created on.
+        self.begun: dict[tuple[int, Share], tuple[int, str | None]] = {}
 
     def fresh(self, world_size: int) -> World:
         """A new run of that many ranks."""
@@ -63,9 +66,12 @@ class Explorer:
             yield from self.after_fail(world, world.share)
             yield self.after_deliver(world, world.share)
             for name in ("kill", "close"):
-                self.counts[name] += 1
-                yield self.stopped(world, name)
-        elif self.table.stand(world.debt).start < self.plan.cycles:
+                # What has nothing left to deliver has nothing that could fail.
+                if name == "close" or not self.over(world):
+                    self.counts[name] += 1
+                    yield self.stopped(world, name)
+        # Between the beginning of a pass and its first batch the iterator is inside its first next(): no newer one is created (DLV-4).
+        if (world.course < 0 or world.at > 0) and self.table.stand(world.debt).start < self.plan.cycles:
             yield from self.after_start(world)
         if world.crashes < self.bound.crashes:
             yield from self.after_crash(world)
@@ -135,6 +141,16 @@ class Explorer:
         self.check_promise(world, after, event)
         return event, after
 
+    def check_older(self, number: int, code: str | None, event: Event) -> None:
+        """The iterator before the newest gives nothing, changes nothing, and says the same every time (CAL-3)."""
+        batch, said, moves = self.table.older(number)
+        if batch is not None or said != code or moves:
+            raise BrokenClause("DLV-4", f"an older iterator gave {batch}, {said} instead of {code}", event)
+
+    def over(self, world: World) -> bool:
+        """Whether the last batch of the pass has come, although it has not said so."""
+        return world.course >= 0 and world.at == len(self.table.courses[world.course][0])
+
     def clause_of(self, world: World, share: Share) -> str:
         """Which clause says what a pass delivers."""
         if share.sharded:
@@ -173,16 +189,23 @@ class Explorer:
         batch, code = self.table.deliver(pools[-1])[1:]
         if batch is not None or code != ("iterator.failed" if name == "kill" else None):
             raise BrokenClause("DLV-5", f"after it came {batch}, {code}", event)
-        turn = None
-        if self.mid_step(world):
-            assert world.share is not None
-            turn = ghost_workers.worker_of(self.plan, self.table.courses[world.course][0], world.at, len(pools), 0, world.share)
-        return event, World(world.crashes, pools, world.debt, world.share, turn=turn)
+        return event, World(world.crashes, pools, world.debt, world.share, turn=self.turn_of(world))
+
+    def turn_of(self, world: World) -> int | None:
+        """Where the splits of a rank differ: the worker whose turn it is, for a pass that goes on from here."""
+        if world.course < 0 or not self.mid_step(world):
+            return world.turn
+        assert world.share is not None, "a pass has arguments"
+        return ghost_workers.worker_of(self.plan, self.table.courses[world.course][0], world.at, len(world.pools), 0, world.share)
 
     def after_start(self, world: World) -> Iterator[tuple[Event, World]]:
-        """A new iterator on all ranks, with any legal arguments; refused exactly where WRK-11 and WRK-12 say so."""
-        world_size = len(world.pools)
-        for share in self.bound.shares(world_size):
+        """A newer iterator on all ranks, with any legal arguments; refused exactly where WRK-11 and WRK-12 say so.
+
+        A pass that it supersedes is left as by a break. That it holds nothing is seen between its creation and its first ``next()``.
+        """
+        world_size, turn = len(world.pools), self.turn_of(world)
+        alive = world.course >= 0 and not self.over(world)
+        for share in self.shares_from(world):
             event = Event("start", (("workers", share.workers), ("mode", share.mode), ("batch_size", share.batch_size)))
             expected = None
             if self.mid_step(world) and not (share.sharded and world.share is not None and share.workers == world.share.workers):
@@ -191,11 +214,8 @@ class Explorer:
                 expected = "workers.partial_cycle"
             pools = []
             for rank, number in enumerate(world.pools):
-                try:
-                    pools.append(self.table.number(self.table.system.start(self.table.pools[number], *self.arguments(share))))
-                    code = None
-                except ModelError as error:
-                    code = error.code
+                begun, code = self.started(number, share, alive, expected, event)
+                pools.append(begun)
                 if code != expected:
                     clause = "WRK-12" if "workers.partial_cycle" in (code, expected) else "WRK-11"
                     raise BrokenClause(clause, f"rank {rank}: {code} instead of {expected}", event)
@@ -203,12 +223,40 @@ class Explorer:
                 self.counts["start refused"] += 1
                 continue
             self.counts["start"] += 1
-            self.counts["continued mid-step"] += int(world.turn is not None)
-            turn = 0 if world.turn is None else world.turn
+            self.counts["superseded"] += int(alive)
+            self.counts["continued mid-step"] += int(turn is not None)
             ranks = range(world_size)
-            courses = tuple(ghost_workers.course_of(self.plan, world.debt, world_size, rank, share, turn) for rank in ranks)
-            number = self.table.course_number(courses)
-            yield event, World(world.crashes, tuple(pools), world.debt, share, number, 0, (0,) * share.team)
+            courses = tuple(ghost_workers.course_of(self.plan, world.debt, world_size, rank, share, turn or 0) for rank in ranks)
+            course = self.table.course_number(courses)
+            yield event, World(world.crashes, tuple(pools), world.debt, share, course, 0, (0,) * share.team)
+
+    def shares_from(self, world: World) -> list[Share]:
+        """The arguments of a newer iterator: all that are legal; where no break came first, those of the pass and of no workers will do."""
+        shares = self.bound.shares(len(world.pools))
+        return shares if world.course < 0 else [share for share in shares if share in (world.share, shares[0])]
+
+    def started(self, number: int, share: Share, alive: bool, expected: str | None, event: Event) -> tuple[int, str | None]:
+        """A pool whose newer iterator is asked for its first batch, or the same pool and a code; what had to be refused is not judged.
+
+        Until then it has changed nothing, and the iterator before it has its end, which stays (DLV-4, CAL-3). That one is forgotten
+        afterwards: it bears on nothing else.
+        """
+        if (number, share) not in self.begun:
+            before, end = self.table.look(number), "iterator.superseded" if alive else self.table.deliver(number)[2]
+            try:
+                waiting = self.table.number(self.table.system.start(self.table.pools[number], *self.arguments(share)))
+            except ModelError as error:
+                self.begun[number, share] = number, error.code
+                return self.begun[number, share]
+            if expected is not None:
+                return number, None
+            if self.table.look(waiting) != before:
+                raise BrokenClause("DLV-4", "an iterator that was never asked has changed what can be seen", event)
+            begun = self.table.after("begin", waiting)
+            for later in (waiting, begun, self.table.deliver(begun)[0]):
+                self.check_older(later, end, event)
+            self.begun[number, share] = self.table.forgetting(begun), None
+        return self.begun[number, share]
 
     def arguments(self, share: Share) -> tuple[int, str, int]:
         """A share as ``start`` takes it."""

@@ -26,7 +26,9 @@ class Runner:
         self.database = lancedb.connect(folder)
         self.make("t", rows)
         self.datasets: dict[str, StreamingDataset] = {}
-        self.iterators: dict[str, Any] = {}
+        # The newest two iterators of each dataset, and which of the datasets have one that was not closed and has not said its end.
+        self.iterators: dict[str, list[Any]] = {}
+        self.held: set[str] = set()
         self.states: dict[str, Any] = {}
 
     def step(self, step: dict[str, Any]) -> None:
@@ -62,19 +64,31 @@ class Runner:
     def open(self, name: str, table: str = "t", **arguments: Any) -> None:
         arguments = {"world_size": 1, "rank": 0, "shuffle": False, **arguments}
         self.datasets[name] = StreamingDataset(self.table(table), **arguments)
-        self.iterators.pop(name, None)
+        self.iterators[name] = []
+        self.held.discard(name)
 
-    def pull(self, name: str, rows: list[int]) -> None:
-        iterator = self.iterators.setdefault(name, None) or iter(self.datasets[name])
-        self.iterators[name] = iterator
+    def iter(self, name: str) -> None:
+        created = iter(self.datasets[name])
+        self.iterators[name] = [*self.iterators[name][-1:], created]
+        self.held.add(name)
+
+    def iterator(self, name: str, older: bool) -> Any:
+        if not older and name not in self.held:
+            self.iter(name)
+        return self.iterators[name][-2 if older else -1]
+
+    def pull(self, name: str, rows: list[int], older: bool = False) -> None:
+        iterator = self.iterator(name, older)
         assert [next(iterator)["id"] for _ in rows] == rows
 
-    def end(self, name: str) -> None:
-        iterator = self.iterators.pop(name, None) or iter(self.datasets[name])
-        assert next(iterator, "the end") == "the end"
+    def end(self, name: str, older: bool = False) -> None:
+        assert next(self.iterator(name, older), "the end") == "the end"
+        if not older:
+            self.held.discard(name)
 
     def close(self, name: str) -> None:
-        del self.iterators[name]
+        self.iterators[name][-1].close()
+        self.held.discard(name)
 
     def save(self, name: str, checks: dict[str, Any] | None = None, **to: str) -> None:
         self.keep(self.datasets[name].state_dict(), to, checks)
@@ -157,5 +171,7 @@ def test_the_scenarios_have_the_form_that_their_schema_says() -> None:
         {"load": "a", "state": "s", "valid": False},
         {"fly": "a"},
         {"end": "a", "close": "a"},
+        {"close": "a", "older": True},
+        {"pull": "a", "rows": []},
     ):
         assert not validator.is_valid([{**right, "steps": [step]}]), step

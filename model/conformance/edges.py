@@ -135,8 +135,9 @@ def place(handle: Handle) -> str:
         found = ["between cycles" if cursor.cycle else "beginning"]
     flags = {
         "mid-step": pool.place is not None,
-        "alive": pool.loader.alive,
-        "failed": pool.loader.failed,
+        "waiting": pool.waiting is not None,
+        "live": pool.running is not None,
+        "failed": pool.loader.newest == "failed",
         "asked": pool.loader.asked,
         "later epoch": cursor.epoch > world.epoch,
         "faulty": handle.fault is not None,

@@ -60,12 +60,16 @@ def settings_of(world: World, **data: Any) -> LearnedSettings:
 
 @dataclass
 class Handle:
-    """One loader of the model: its world, its state, the row that fails, the table it was opened on."""
+    """One loader of the model: its world, its state, the row that fails, the table it was opened on.
+
+    ``held``: whether there is an iterator that was not closed and has not said its end; else the next pull creates one.
+    """
 
     world: World
     pool: Pool
     made_us: int
     fault: int | None = None
+    held: bool = False
 
 
 class Reference(Adapter):
@@ -117,14 +121,14 @@ class Reference(Adapter):
 
     def pull(self, handle: Handle) -> Sequence[int] | None:
         """One batch."""
-        world, pool = handle.world, handle.pool
-        if pool.running is None and not pool.loader.failed:
-            pool = _asked(lambda: workers.start(pool, world.num_workers, world.worker_sharding, world.batch_size))
-        after, batch = _asked(lambda: workers.deliver(pool))
+        if not handle.held:
+            handle.pool = _started(handle)
+            handle.held = True
+        after, batch = _asked(lambda: workers.deliver(handle.pool))
         if batch is not None and handle.fault in batch:
-            handle.pool = workers.kill(pool)
+            handle.pool = workers.kill(handle.pool)
             raise Failed
-        handle.pool = after
+        handle.pool, handle.held = after, batch is not None
         return batch
 
     def save(self, handle: Handle) -> dict[str, Any]:
@@ -143,8 +147,7 @@ class Reference(Adapter):
 
     def close(self, handle: Handle) -> None:
         """Leave the pass; a failed one can be left too."""
-        pool = workers.close(handle.pool)
-        handle.pool = replace(pool, loader=replace(pool.loader, failed=False))
+        handle.pool, handle.held = workers.close(handle.pool), False
 
     def fault(self, handle: Handle, row: int | None) -> None:
         """Remember the bad row."""
@@ -166,6 +169,13 @@ class Reference(Adapter):
     def append(self, table: str, rows: int) -> None:
         """Another version."""
         self._store = tables.append(self._store, table, rows)
+
+
+def _started(handle: Handle) -> Pool:
+    """With a newer iterator."""
+    world = handle.world
+    pool: Pool = _asked(lambda: workers.start(handle.pool, world.num_workers, world.worker_sharding, world.batch_size))
+    return pool
 
 
 def _seeing(pool: Pool, table: Table | None) -> Pool:

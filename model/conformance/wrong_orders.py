@@ -183,7 +183,7 @@ class DropsTheTailOnOneRank(ListLoader):
         """Ends early."""
         batch, world = super().pull(handle), handle["world"]
         if batch is not None and len(batch) < world.batch_size and 0 < world.rank == world.world_size - 1:
-            handle["alive"] = False
+            handle["pass"] = None
             return None
         return batch
 
@@ -197,7 +197,7 @@ class ServesTheLeftOutRowsOnOneRank(ListLoader):
         batch, world = super().pull(handle), handle["world"]
         tail = range(world.rows // world.num_splits * world.num_splits, world.rows)
         if batch is None and tail and 0 < world.rank == world.world_size - 1 and not handle.get("tail"):
-            handle.update(tail=True, alive=True)
+            handle.update({"tail": True, "pass": "over"})
             return tail
         handle["tail"] = handle.get("tail", False) and batch is not None
         return batch
@@ -210,7 +210,7 @@ class TakesAnyWorldSize(ListLoader):
     def open(self, world: World) -> Any:
         """Without the check."""
         if world.world_size > 0 and world.num_splits % world.world_size:
-            return {"world": world, "epoch": world.epoch, "received": 0, "first": 0, "alive": False}
+            return {"world": world, "epoch": world.epoch, "received": 0, "first": 0, "pass": None}
         return super().open(world)
 
 
@@ -221,7 +221,7 @@ class TakesTooFewRows(ListLoader):
     def open(self, world: World) -> Any:
         """Without the check."""
         if 0 < world.rows < world.num_splits:
-            return {"world": world, "epoch": world.epoch, "received": 0, "first": 0, "alive": False}
+            return {"world": world, "epoch": world.epoch, "received": 0, "first": 0, "pass": None}
         return super().open(world)
 
 

@@ -16,7 +16,7 @@ from model.conformance.wrong import Foreign, move, wrong
 def _completed(handle: Handle) -> bool:
     """Whether no pass is under way and the epoch is completed."""
     pool = handle.pool
-    return pool.running is None and not pool.loader.failed and workers.remaining(pool) == 0 and not pool.loader.asked
+    return not handle.held and workers.remaining(pool) == 0 and not pool.loader.asked
 
 
 # ---- epochs
@@ -131,7 +131,7 @@ class LoadsUnderAnIterator(ListLoader):
 
     def resume(self, handle: Any, state: Any) -> None:
         """Leave the pass by itself."""
-        handle["alive"] = False
+        handle["pass"] = None
         super().resume(handle, state)
 
 
@@ -183,7 +183,7 @@ class EndsWhereItFailed(Foreign):
 
     def pull(self, handle: Handle) -> Sequence[int] | None:
         """The end instead of a refusal."""
-        return None if handle.pool.loader.failed else super().pull(handle)
+        return None if handle.pool.loader.newest == "failed" else super().pull(handle)
 
 
 @wrong("DLV-5")
@@ -193,13 +193,13 @@ class DropsGoodRowsBeforeABadOne(Foreign):
     def pull(self, handle: Handle) -> Sequence[int] | None:
         """Look one batch ahead."""
         world, pool = handle.world, handle.pool
-        if handle.fault is not None and not pool.loader.failed:
-            if pool.running is None:
+        if handle.fault is not None and pool.loader.newest != "failed":
+            if not handle.held:
                 pool = workers.start(pool, world.num_workers, world.worker_sharding, world.batch_size)
             first, _ = workers.deliver(pool)
             _, second = workers.deliver(first)
             if second is not None and handle.fault in second:
-                handle.pool = workers.kill(pool)
+                handle.pool, handle.held = workers.kill(pool), True
                 raise Failed
         return super().pull(handle)
 

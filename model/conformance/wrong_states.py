@@ -199,7 +199,7 @@ class CountsRowsReadAhead(ListLoader):
         world: World = handle["world"]
         total = world.rows // world.num_splits * (world.num_splits // world.world_size)
         left = total - handle["first"] * (world.num_splits // world.world_size) - handle["received"]
-        ahead = min(world.batch_size, left) if handle["alive"] else 0
+        ahead = min(world.batch_size, left) if handle["pass"] == "live" else 0
         return super().save({**handle, "received": handle["received"] + ahead})
 
 

@@ -19,11 +19,10 @@ class ServesWorkersInReverse(Foreign):
     def pull(self, handle: Handle) -> Sequence[int] | None:
         """Begin with the last one."""
         world, pool = handle.world, handle.pool
-        if pool.running is None and pool.place is None and world.num_workers > 1 and not pool.loader.failed:
-            pool = workers.start(pool, world.num_workers, world.worker_sharding, world.batch_size)
-            assert pool.running is not None
-            if world.worker_sharding == "splits":
-                handle.pool = replace(pool, running=replace(pool.running, turn=world.num_workers - 1))
+        if not handle.held and pool.place is None and world.num_workers > 1:
+            pool = workers.begin(workers.start(pool, world.num_workers, world.worker_sharding, world.batch_size))
+            if world.worker_sharding == "splits" and pool.running is not None:
+                handle.pool, handle.held = replace(pool, running=replace(pool.running, turn=world.num_workers - 1)), True
         return super().pull(handle)
 
 

@@ -29,7 +29,7 @@ class DropsTheShortBatch(ListLoader):
         """End the pass instead."""
         batch = super().pull(handle)
         if batch is not None and len(batch) < handle["world"].batch_size:
-            handle["alive"] = False
+            handle["pass"] = None
             return None
         return batch
 

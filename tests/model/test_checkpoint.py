@@ -167,7 +167,7 @@ def test_sequence_of_checks() -> None:
 
     def refusal(state: dict[str, Any], accept: object = (), alive: bool = False) -> str | None:
         try:
-            loader.load(loader.start(exact) if alive else exact, state, accept)
+            loader.load(loader.pull(loader.start(exact))[0] if alive else exact, state, accept)
         except ModelError as error:
             return error.code
         return None

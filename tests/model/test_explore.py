@@ -153,7 +153,7 @@ def pull_serves_own_splits_only(current: Loader) -> tuple[Loader, int | None]:
 def pull_ends_early(current: Loader) -> tuple[Loader, int | None]:
     """Rank 1 drops its last row."""
     if current.settings.rank == 1 and loader.remaining(current) == 1:
-        return replace(current, alive=False), None
+        return replace(current, newest="ended"), None
     return loader.pull(current)
 
 

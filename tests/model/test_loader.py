@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -86,34 +87,96 @@ def test_epoch_range(epoch: int, code: str | None) -> None:
     assert code_of(lambda: loader.open_loader(PLAIN, True)) == "argument.type"
 
 
-def test_one_iterator() -> None:
-    """DLV-4, CKP-7: while one is alive nothing else moves the place, and the check comes before those of the state."""
-    alive = loader.start(loader.open_loader(PLAIN))
-    for call in (
-        lambda: loader.start(alive),
-        lambda: loader.load(alive, loader.save(alive)),
-        lambda: loader.load(alive, {}),
-        lambda: loader.set_epoch(alive, 0),
-        lambda: loader.set_epoch(alive, 1),
-        lambda: loader.rewind(alive),
-    ):
-        assert code_of(call) == "iterator.alive"
-    closed = loader.close(alive)
-    assert code_of(lambda: loader.start(closed)) is None
+def test_nothing_moves_under_a_pass() -> None:
+    """DLV-4, CKP-7: while a pass has rows left nothing else moves the place, and the check comes before those of the state."""
+    live, _ = pulled(loader.start(loader.open_loader(PLAIN)), 7)
+    moves: list[Callable[[Loader], Loader]] = [
+        lambda current: loader.load(current, loader.save(current)),
+        lambda current: loader.set_epoch(current, 0),
+        lambda current: loader.set_epoch(current, 1),
+        loader.rewind,
+    ]
+    for move in (*moves, lambda current: loader.load(current, {})):
+        assert code_of(lambda move=move: move(live)) == "iterator.alive"
+    over, _ = pulled(live, 1)
+    for move in moves:
+        for free in (over, loader.close(live), loader.fail(live), loader.start(live)):
+            assert code_of(lambda move=move, free=free: move(free)) is None
+    closed = loader.close(live)
+    assert loader.pull(closed) == (closed, None)
+
+
+def test_an_iterator_that_was_never_asked_holds_nothing() -> None:
+    """DLV-4: its pass begins with its first ``next()``, at the place of then."""
+    waiting = loader.start(loader.open_loader(PLAIN))
+    assert replace(waiting, newest="ended") == loader.open_loader(PLAIN)
+    moved = loader.set_epoch(waiting, 4)
+    assert pulled(moved, 1)[0].cursor == Cursor(4, 0, (0,))
+    assert pulled(loader.load(waiting, loader.save(Loader(PLAIN, Cursor(2, 3, ())))), 2)[1] == [3, 7]
+    assert code_of(lambda: loader.load(moved, {})) == "state.malformed"
+    closed = loader.close(waiting)
     assert loader.pull(closed) == (closed, None)
 
 
 def test_end_of_pass() -> None:
-    """EPO-3: the state after the last row is that after StopIteration; an ended iterator stays ended."""
+    """EPO-3, DLV-4: a pass is over with its last row, before it has said so, and stays over."""
     current, rows = pulled(loader.start(loader.open_loader(PLAIN)), 8)
     assert rows == [0, 4, 1, 5, 2, 6, 3, 7]
-    before = loader.save(current)
-    assert current.alive
-    ended, row = loader.pull(current)
-    assert row is None
-    assert not ended.alive
-    assert loader.save(ended) == before
-    assert loader.pull(ended) == (ended, None)
+    assert current.newest == "ended"
+    assert loader.pull(current) == (current, None)
+    newer, _ = pulled(loader.start(current), 1)
+    assert newer.cursor == Cursor(1, 0, (0,))
+    assert loader.pull_older(newer) == (newer, None)
+
+
+def test_the_newest_wins() -> None:
+    """DLV-4, CAL-3: it goes on behind the rows received; of the one before it never a row comes again."""
+    live, rows = pulled(loader.start(loader.open_loader(PLAIN)), 3)
+    newer = loader.start(live)
+    assert loader.save(newer) == loader.save(live)
+    assert code_of(lambda: loader.pull_older(newer)) == "iterator.superseded"
+    newer, rest = pulled(newer, 5)
+    assert rows + rest == [0, 4, 1, 5, 2, 6, 3, 7]
+    assert code_of(lambda: loader.pull_older(loader.close(newer))) == "iterator.superseded"
+    twice = loader.start(loader.start(newer))
+    assert code_of(lambda: loader.pull_older(twice)) == "iterator.superseded", "never asked, but it could deliver"
+
+
+ENDS: list[tuple[str, Callable[[Loader], Loader], str | None]] = [
+    ("never asked", lambda current: current, "iterator.superseded"),
+    ("asked", lambda current: pulled(current, 1)[0], "iterator.superseded"),
+    ("over, not said", lambda current: pulled(current, 8)[0], None),
+    ("over", lambda current: loader.pull(pulled(current, 8)[0])[0], None),
+    ("closed", lambda current: loader.close(pulled(current, 1)[0]), None),
+    ("closed unasked", loader.close, None),
+    ("failed", lambda current: loader.fail(pulled(current, 1)[0]), "iterator.failed"),
+    ("failed at once", loader.fail, "iterator.failed"),
+    ("failed, closed", lambda current: loader.close(loader.fail(current)), "iterator.failed"),
+    ("closed, failed", lambda current: loader.fail(loader.close(current)), None),
+    ("superseded, closed", lambda current: loader.close(loader.start(current)), None),
+]
+
+
+@pytest.mark.parametrize(("end", "code"), [end[1:] for end in ENDS], ids=[end[0] for end in ENDS])
+def test_the_first_end_of_an_iterator_stays(end: Callable[[Loader], Loader], code: str | None) -> None:
+    """CAL-3, DLV-5: whatever a newer one does, the one before it says the same every time, and changes nothing."""
+    newer = loader.start(end(loader.start(loader.open_loader(PLAIN))))
+    some, _ = pulled(newer, 1)
+    moved = loader.rewind(newer)
+    for later in (newer, some, loader.close(some), loader.fail(some), loader.close(newer), moved, pulled(moved, 8)[0]):
+        assert code_of(lambda later=later: loader.pull_older(later)) == code
+        if code is None:
+            assert loader.pull_older(later) == (later, None)
+
+
+def test_a_refused_iterator_supersedes_nothing() -> None:
+    """DLV-4, CAL-4, EPO-2: all checks come first; what iter refuses the first ``next()`` refuses too, and the iterator waits on."""
+    last = Loader(PLAIN, Cursor(LARGEST, 4, ()))
+    assert code_of(lambda: loader.start(last)) == "argument.value"
+    waiting = loader.load(loader.start(loader.open_loader(PLAIN)), loader.save(last))
+    assert code_of(lambda: loader.start(waiting)) == "argument.value"
+    assert code_of(lambda: loader.pull(waiting)) == "argument.value"
+    assert pulled(loader.rewind(waiting), 1)[0].cursor == Cursor(LARGEST, 0, (0,))
 
 
 def test_failure() -> None:
@@ -126,6 +189,8 @@ def test_failure() -> None:
     again, rest = pulled(loader.start(failed), 5)
     assert rows + rest == [0, 4, 1, 5, 2, 6, 3, 7]
     assert loader.remaining(again) == 0
+    assert loader.fail(again) == again, "over: there is no row that could fail"
+    assert loader.fail(loader.start(again)).cursor == Cursor(0, 4, ()), "no row of the next epoch is received (EPO-2)"
 
 
 def test_epochs_of_a_shuffled_run_differ() -> None:
@@ -148,8 +213,11 @@ def test_asked_for_lasts_one_pass() -> None:
     """EPO-4, EPO-6: and a load, but not a rewind, makes it void; rewind leaves nothing of it to see."""
     done = loader.load(loader.open_loader(PLAIN), loader.save(Loader(PLAIN, Cursor(5, 4, ()))))
     asked = loader.set_epoch(done, 5)
-    empty, row = loader.pull(loader.start(asked))
+    unused = loader.close(loader.start(loader.start(loader.start(asked))))
+    assert unused.asked, "iterators that were never asked use nothing up (DLV-4)"
+    empty, row = loader.pull(loader.start(unused))
     assert (row, empty.cursor) == (None, Cursor(5, 4, ()))
+    assert code_of(lambda: loader.pull_older(empty)) is None
     assert loader.start(empty).cursor == Cursor(5, 4, ()), "the cursor moves with the first row, not before (EPO-2)"
     assert pulled(loader.start(empty), 1)[0].cursor == Cursor(6, 0, (0,))
     assert pulled(loader.start(loader.load(asked, loader.save(asked))), 1)[0].cursor == Cursor(6, 0, (0,))

@@ -54,7 +54,7 @@ def test_every_observation_is_checked(scenario: dict[str, Any]) -> None:
             key = next(key for key in step if key != "check")
             target[key] += 1
         elif "end" in step:
-            wrong["steps"][number] = {"pull": step["end"], "rows": [0]}
+            wrong["steps"][number] = {"pull": step["end"], "rows": [0], "older": step.get("older", False)}
             # A pass that ended may be followed by another step that needs the end; only this step is of interest.
             wrong["steps"] = wrong["steps"][: number + 1]
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,8 @@ def plain(rows: int, splits: int, world: int = 1, rank: int = 0, policy: str = "
 
 
 def opened(rows: int, splits: int, count: int, size: int, mode: str = "splits") -> Pool:
-    """A started iterator on one rank."""
-    return workers.start(workers.open_pool(plain(rows, splits)), count, mode, size)
+    """A pass that has begun on one rank; none of it is received."""
+    return workers.begin(workers.start(workers.open_pool(plain(rows, splits)), count, mode, size))
 
 
 def took(pool: Pool, count: int) -> Pool:
@@ -181,20 +182,71 @@ def test_refused_arguments() -> None:
     assert code_of(lambda: workers.length(plain(12, 6, 2), 2, "splits", 1)) == "argument.value"
 
 
-def test_one_iterator() -> None:
-    """DLV-4: while one is alive nothing else starts or moves, not even an iterator that WRK-11 would refuse."""
-    alive = took(opened(12, 4, 2, 1), 1)
-    floor = workers.floor_state(alive)
-    for call in (
-        lambda: workers.start(alive, 2, "splits", 1),
-        lambda: workers.start(alive, 0, "splits", 1),
-        lambda: workers.load(alive, floor),
-        lambda: workers.load(alive, {}),
-        lambda: workers.set_epoch(alive, 0),
-        lambda: workers.rewind(alive),
-    ):
-        assert code_of(call) == "iterator.alive"
-    assert code_of(lambda: workers.start(workers.close(alive), 2, "splits", 1)) is None
+def test_nothing_moves_under_a_pass() -> None:
+    """DLV-4: while a pass has rows left; not under an iterator that was never asked, and not behind the last row."""
+    live = took(opened(12, 4, 2, 1), 1)
+    floor = workers.floor_state(live)
+    moves = (
+        lambda pool: workers.load(pool, floor),
+        lambda pool: workers.set_epoch(pool, 0),
+        lambda pool: workers.set_epoch(pool, 1),
+        workers.rewind,
+    )
+    for move in (*moves, lambda pool: workers.load(pool, {})):
+        assert code_of(partial(move, live)) == "iterator.alive"
+    over = took(live, 11)
+    assert (over.running, over.loader.newest) == (None, "ended")
+    for move in moves:
+        for free in (over, workers.start(live, 2, "splits", 1), workers.close(live), workers.kill(live)):
+            assert code_of(partial(move, free)) is None
+    assert workers.deliver(over) == workers.pull_older(over) == (over, None)
+
+
+def test_the_newest_wins() -> None:
+    """DLV-4, WRK-11: superseding is a break: turn and place are kept, and what was prepared comes again, uncounted."""
+    whole = rest(opened(12, 4, 2, 3))[1]
+    live = workers.fetch(workers.fetch(took(opened(12, 4, 2, 3), 1), 1), 0)
+    newer = workers.start(live, 2, "splits", 3)
+    assert (newer.place, newer.running) == (live.place, None)
+    broken = workers.begin(workers.start(workers.close(live), 2, "splits", 3))
+    assert workers.begin(newer) == replace(broken, loader=replace(broken.loader, older="superseded"))
+    assert code_of(lambda: workers.pull_older(newer)) == "iterator.superseded"
+    over, batches = rest(newer)
+    assert batches == whole[1:]
+    assert code_of(lambda: workers.pull_older(over)) == "iterator.superseded"
+    assert code_of(lambda: workers.pull_older(workers.start(workers.kill(newer), 2, "splits", 3))) == "iterator.failed"
+
+
+@pytest.mark.parametrize(("count", "code"), [(4, "workers.mid_step"), (0, "workers.mid_step"), (5, "argument.value")])
+def test_a_refused_iterator_supersedes_nothing(count: int, code: str) -> None:
+    """DLV-4, WRK-11: all checks come first; the pass goes on with what is due."""
+    live = took(opened(12, 4, 2, 3), 1)
+    assert code_of(lambda: workers.start(live, count, "splits", 3)) == code
+    assert workers.deliver(live)[1] == (6, 9, 7)
+
+
+def test_what_iter_refuses_the_first_next_refuses() -> None:
+    """CAL-4: the place moved while the iterator waited; it waits on, and begins once the place is one that it can begin at."""
+    partial_cycle = sign({**workers.save(workers.open_pool(plain(12, 4))), "partial_cycle_splits": [0]})
+    waiting = workers.load(workers.start(workers.open_pool(plain(12, 4)), 2, "splits", 2), partial_cycle)
+    assert code_of(lambda: workers.deliver(waiting)) == "workers.partial_cycle"
+    assert consumed(workers.save(waiting)) == (0, [0])
+    assert rest(workers.rewind(waiting))[1] == [(0, 3), (6, 9), (1, 4), (7, 10), (2, 5), (8, 11)]
+
+
+def test_an_iterator_that_was_never_asked_changes_nothing() -> None:
+    """DLV-4, EPO-4, WRK-9: whatever its arguments, before its first ``next()``."""
+    stopped = workers.close(took(opened(16, 4, 2, 4), 1))
+    waiting = workers.start(stopped, 2, "splits", 1)
+    assert seen(waiting)[:-1] == seen(stopped)[:-1]
+    assert workers.batches_to_boundary(workers.begin(waiting)) != workers.batches_to_boundary(stopped)
+    for done in (workers.fetch, workers.fail):
+        assert done(waiting, 0) == waiting, "it has no workers yet"
+    asked = workers.set_epoch(rest(opened(12, 4, 2, 3))[0], 0)
+    again = workers.start(workers.close(workers.start(asked, 2, "splits", 3)), 2, "splits", 3)
+    empty, batch = workers.deliver(again)
+    assert (batch, empty.loader.cursor) == (None, Cursor(0, 3, ()))
+    assert workers.start(empty, 2, "splits", 3).loader.asked is False
 
 
 # --- boundaries -----------------------------------------------------------------------------------------------------------------------
@@ -376,7 +428,7 @@ def test_set_epoch_to_the_current_one_keeps_the_place() -> None:
 def test_another_batch_size_continues() -> None:
     """WRK-11 names W and the mode only: worker 0 is 3 rows ahead, and after B = 1 it is spent first and passed over."""
     stopped = workers.close(took(opened(12, 4, 2, 3), 1))
-    pool = workers.start(stopped, 2, "splits", 1)
+    pool = workers.begin(workers.start(stopped, 2, "splits", 1))
     assert workers.batches_to_boundary(pool) == 9
     assert workers.count_to_boundary(pool) == 9
     turns = [place.turn for place in (took(pool, number).place for number in range(9)) if place is not None]
@@ -385,7 +437,7 @@ def test_another_batch_size_continues() -> None:
     assert batches == [(6,), (4,), (9,), (2,), (7,), (5,), (10,), (8,), (11,)]
     assert consumed(workers.save(pool)) == (3, [])
     # Worker 0 has 4 of its 8 rows, worker 1 none: (4, 2), (6, 2), (6, 4), (8, 4), (8, 6), (8, 8) are 6 batches of 2.
-    pool = workers.start(workers.close(took(opened(16, 4, 2, 4), 1)), 2, "splits", 2)
+    pool = workers.begin(workers.start(workers.close(took(opened(16, 4, 2, 4), 1)), 2, "splits", 2))
     assert [workers.batches_to_boundary(took(pool, number)) for number in range(6)] == [6, 5, 4, 3, 2, 1]
 
 
@@ -489,7 +541,7 @@ def test_prepared_batches_are_lost_with_the_iterator() -> None:
     assert workers.kill(closed) == closed
     ended, _ = rest(pool)
     assert workers.deliver(ended) == (ended, None)
-    assert not ended.loader.alive
+    assert ended.loader.newest == "ended"
 
 
 # --- epochs ---------------------------------------------------------------------------------------------------------------------------
@@ -546,10 +598,11 @@ def test_a_pool_begins_in_its_epoch_and_ends_with_its_iterator() -> None:
     """EPO-1, WRK-15."""
     pool = workers.open_pool(plain(8, 4), 3)
     assert workers.save(pool)["epoch"] == 3
-    begun = workers.start(pool, 2, "splits", 1)
+    begun = workers.begin(workers.start(pool, 2, "splits", 1))
     assert begun.running is not None
-    killed = workers.kill(begun)
-    assert killed.running is None
-    assert code_of(partial(workers.deliver, killed)) == "iterator.failed"
+    assert workers.begin(begun) == begun
+    for killed in (workers.kill(begun), workers.kill(workers.start(pool, 2, "splits", 1))):
+        assert (killed.running, killed.waiting) == (None, None)
+        assert code_of(partial(workers.deliver, killed)) == "iterator.failed"
     promised = workers.promised_batches(3, 2, 4, 3, 2**60)
     assert (promised, type(promised)) == (5, int)

@@ -21,21 +21,22 @@ class ListLoader(Adapter):
             raise Refused("argument.value")
         if not 0 <= world.rank < world.world_size or world.rows < world.num_splits:
             raise Refused("argument.value")
-        return {"world": world, "epoch": world.epoch, "received": 0, "first": 0, "alive": False}
+        return {"world": world, "epoch": world.epoch, "received": 0, "first": 0, "pass": None}
 
     def pull(self, handle: Any) -> Sequence[int] | None:
         """Rows of this rank since `first` completed cycles; split s holds the rows s*L .. s*L + L-1."""
         world: World = handle["world"]
         owned, length = world.num_splits // world.world_size, world.rows // world.num_splits
         left = (length - handle["first"]) * owned - handle["received"]
-        if not handle["alive"] and left == 0:  # a pass over a completed epoch is one over the next
+        if handle["pass"] == "over":
+            handle["pass"] = None
+            return None
+        if left == 0:  # a pass over a completed epoch is one over the next
             handle.update(epoch=handle["epoch"] + 1, first=0, received=0)
             left = length * owned
-        handle["alive"] = left > 0
-        if left == 0:
-            return None
         numbers = range(handle["received"], handle["received"] + min(world.batch_size, left))
         handle["received"] += len(numbers)
+        handle["pass"] = "live" if left > len(numbers) else "over"  # with its last row, before it has said so
         return [(world.rank * owned + j % owned) * length + handle["first"] + j // owned for j in numbers]
 
     def save(self, handle: Any) -> Any:
@@ -46,9 +47,9 @@ class ListLoader(Adapter):
         return {"identity": identity, "epoch": handle["epoch"], "cycles": handle["first"] + handle["received"] // owned}
 
     def resume(self, handle: Any, state: Any) -> None:
-        """Refuse other tables and settings, what is no state, and a load under a live pass."""
+        """Refuse other tables and settings, what is no state, and a load under a pass with rows left."""
         world: World = handle["world"]
-        if handle["alive"]:
+        if handle["pass"] == "live":
             raise Refused("iterator.alive")
         if not isinstance(state, dict) or state.keys() != {"identity", "epoch", "cycles"}:
             raise Refused("state.malformed")
@@ -61,4 +62,4 @@ class ListLoader(Adapter):
 
     def close(self, handle: Any) -> None:
         """Leave the pass."""
-        handle["alive"] = False
+        handle["pass"] = None
