@@ -19,11 +19,15 @@ def batch_ids(batch: Any) -> tuple[int, ...]:
 
 
 class PoolTwin:
+    """As ``Twin``, through a loader; ``iterator`` is the newest, None where it was closed or has said its end."""
+
     def __init__(self, settings: Settings, epoch: int = 0) -> None:
         arguments = {name: getattr(settings, name) for name in ARGUMENTS}
         self.dataset = StreamingDataset(numbered_table(settings.rows), epoch=epoch, **arguments)
         self.model = pool.open_pool(settings, epoch)
         self.iterator: Any = None
+        self.newest: Any = None
+        self.older: Any = None
         self.passes = 0
         self.check()
 
@@ -50,7 +54,8 @@ class PoolTwin:
             self.check()
             return expected
         assert not isinstance(actual, str), actual
-        self.model, self.iterator = expected, actual
+        self.model, self.older, self.newest = expected, self.newest, actual
+        self.iterator = actual
         self.check()
         return None
 
@@ -70,7 +75,38 @@ class PoolTwin:
         self.check()
         return expected
 
-    def close(self) -> None:
+    def refused(self) -> str | None:
+        """The code with which the newest iterator refuses its first batch (CAL-4); it waits on."""
+        expected = outcome(lambda: pool.begin(self.model))
+        if not isinstance(expected, str):
+            return None
+        assert outcome(lambda: next(self.iterator)) == expected
+        self.check()
+        return expected
+
+    def pull_older(self) -> str | None:
+        """``next()`` on the iterator before the newest; returns the code of what it raises (CAL-3)."""
+        if self.older is None:
+            return None
+        expected = outcome(lambda: pool.pull_older(self.model)[1])
+        assert outcome(lambda: next(self.older, None)) == expected
+        self.check()
+        return expected if isinstance(expected, str) else None
+
+    def close_older(self, drop: bool = True) -> None:
+        """Drop or close the iterator before the newest, which changes nothing."""
+        if drop:
+            self.older = None
+        elif self.older is not None:
+            self.older.close()
+        self.check()
+
+    def close(self, drop: bool = True) -> None:
+        """Drop the newest iterator, or close it and keep it."""
+        if drop:
+            self.newest = None
+        elif self.newest is not None:
+            self.newest.close()
         self.iterator = None
         self.model = pool.close(self.model)
         self.check()

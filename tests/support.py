@@ -75,13 +75,19 @@ ARGUMENTS = ("num_splits", "world_size", "rank", "shuffle", "shuffle_seed", "shu
 
 
 class Twin:
-    """One dataset and its model; every call is made on both, and both must agree on outcome and afterwards on place."""
+    """One dataset and its model; every call is made on both, and both must agree on outcome and afterwards on place.
+
+    It holds the newest two iterators, None for one whose reference was dropped; ``held`` says whether the newest was neither closed nor
+    has said its end.
+    """
 
     def __init__(self, settings: Settings, epoch: int = 0) -> None:
         arguments = {name: getattr(settings, name) for name in ARGUMENTS}
         self.dataset = StreamingDataset(numbered_table(settings.rows), epoch=epoch, **arguments)
         self.model = loader.open_loader(settings, epoch)
-        self._iterator: Any = None
+        self.newest: Any = None
+        self.older: Any = None
+        self.held = False
         self.check()
 
     def check(self) -> None:
@@ -94,16 +100,13 @@ class Twin:
         assert self.dataset.epoch == self.model.cursor.epoch
 
     def pull(self) -> int | None:
-        """One row, from a new iterator if none is alive; None at the end of the pass."""
-        if self._iterator is None:
-            self.model = loader.start(self.model)
-            self._iterator = iter(self.dataset)
-            self.check()
+        """One row, from a new iterator where none is held; None at the end of the pass."""
+        if not self.held:
+            assert self.second_iterator() is None
         self.model, expected = loader.pull(self.model)
-        row = next(self._iterator, None)
+        row = next(self.newest, None)
         assert (None if row is None else row["id"]) == expected
-        if expected is None:
-            self._iterator = None
+        self.held = expected is not None
         self.check()
         return expected
 
@@ -113,20 +116,44 @@ class Twin:
             rows.append(row)
         return rows
 
-    def close(self) -> None:
-        self._iterator = None
+    def pull_older(self) -> str | None:
+        """``next()`` on the iterator before the newest; returns the code of what it raises (CAL-3)."""
+        if self.older is None:
+            return None
+        expected = outcome(lambda: loader.pull_older(self.model)[1])
+        actual = outcome(lambda: next(self.older, None))
+        assert actual == expected
+        self.check()
+        return expected if isinstance(expected, str) else None
+
+    def close_older(self, drop: bool = True) -> None:
+        """Drop or close the iterator before the newest, which changes nothing."""
+        if drop:
+            self.older = None
+        elif self.older is not None:
+            self.older.close()
+        self.check()
+
+    def close(self, drop: bool = True) -> None:
+        """Drop the newest iterator, or close it and keep it."""
+        if drop:
+            self.newest = None
+        elif self.newest is not None:
+            self.newest.close()
+        self.held = False
         self.model = loader.close(self.model)
         self.check()
 
     def second_iterator(self) -> Any:
-        """Ask for another iterator; taken as the current one where it is allowed."""
+        """Create a newer iterator; returns the code of a refusal."""
         expected = outcome(lambda: loader.start(self.model))
         actual = outcome(lambda: iter(self.dataset))
         if isinstance(expected, str):
             assert actual == expected
+            self.check()
             return expected
         assert not isinstance(actual, str), actual
-        self.model, self._iterator = expected, actual
+        self.model, self.older, self.newest, self.held = expected, self.newest, actual, True
         self.check()
         return None
 

@@ -46,7 +46,7 @@ def test_the_state_machine_meets_every_kind_of_outcome(monkeypatch: pytest.Monke
 
         monkeypatch.setattr(Twin, name, counted)
 
-    for name in ("change", "pull", "second_iterator"):
+    for name in ("change", "pull", "second_iterator", "pull_older"):
         counting(name)
     merge = test_machine.merge_state_dicts
 
@@ -67,7 +67,7 @@ def test_the_state_machine_meets_every_kind_of_outcome(monkeypatch: pytest.Monke
     for kind in ("end of a pass", "another epoch"):
         assert seen[kind] > 30, (kind, seen)
     assert seen["partial cycle"] > 300
-    assert min(seen["second_iterator: iterator.alive"], seen["second_iterator: done"]) > 10
+    assert min(seen["second_iterator: done"], seen["pull_older: iterator.superseded"], seen["pull_older: done"]) > 10
     for kind in ("set_epoch: done", "rewind: done"):
         assert seen[kind] > 10, (kind, seen)
     for kind in ("merge: merged", "merge: merge.count", "merge: merge.skew", "merge: replayed"):

@@ -1,7 +1,7 @@
 """Every order of calls on model and implementation, drawn by a state machine with bundles of checkpoints, old ones included.
 
-Rules: open with any rank and world size, pull, exhaust, close, second iterator, save, load (any checkpoint ever saved,
-also edited), set_epoch, rewind, merge. The twin asserts agreement after each (tests/support.py).
+Rules: open with any rank and world size, pull, exhaust, close, drop, a newer iterator, pull or let go of the older one, save, load (any
+checkpoint ever saved, also edited), set_epoch, rewind, merge. The twin asserts agreement after each (tests/support.py).
 """
 
 from __future__ import annotations
@@ -121,13 +121,21 @@ class Calls(RuleBasedStateMachine):
     def exhaust(self) -> None:
         self.twin.pull_all()
 
-    @rule()
-    def close(self) -> None:
-        self.twin.close()
+    @rule(drop=st.booleans())
+    def close(self, drop: bool) -> None:
+        self.twin.close(drop)
+
+    @rule(then=st.sampled_from(["nothing", "pull_older", "close_older", "drop_older"]))
+    def second_iterator(self, then: str) -> None:
+        self.twin.second_iterator()
+        if then == "pull_older":
+            self.twin.pull_older()
+        elif then != "nothing":
+            self.twin.close_older(drop=then == "drop_older")
 
     @rule()
-    def second_iterator(self) -> None:
-        self.twin.second_iterator()
+    def pull_older(self) -> None:
+        self.twin.pull_older()
 
     @rule(target=checkpoints)
     def save(self) -> Any:

@@ -136,13 +136,15 @@ def test_orders_of_calls(data: st.DataObject) -> None:
         one = PoolTwin(settings(rows, num_splits=splits, world_size=world_size, rank=rank, partial_cycle=policy))
         states = [one.dataset.state_dict()]
         for _ in range(data.draw(st.integers(1, 6), label="passes")):
-            action = data.draw(st.sampled_from(["pass", "pass", "pass", "load", "set_epoch", "rewind"]), label="action")
+            action = data.draw(st.sampled_from(["pass", "pass", "pass", "load", "set_epoch", "rewind", "older"]), label="action")
             if action == "load":
                 one.change("load_state_dict", data.draw(st.sampled_from(states), label="state"))
             elif action == "set_epoch":
                 one.change("set_epoch", data.draw(st.integers(0, 2), label="epoch"))
             elif action == "rewind":
                 one.change("rewind")
+            elif action == "older":
+                event(f"older {one.pull_older()}")
             else:
                 workers = data.draw(st.integers(0, 4), label="workers")
                 mode = data.draw(st.sampled_from(MODES), label="mode")
@@ -150,13 +152,19 @@ def test_orders_of_calls(data: st.DataObject) -> None:
                 prefetch = data.draw(st.integers(1, 4), label="prefetch") if workers else None
                 refusal = one.start(workers, mode, size, prefetch_factor=prefetch)
                 event(f"start {refusal}")
-                if refusal is None:
+                # Without a batch taken the iterator waits; a move may come between it and its first batch, which is then refused (CAL-4).
+                if refusal is None and data.draw(st.booleans(), label="moved meanwhile"):
+                    one.change("load_state_dict", data.draw(st.sampled_from(states), label="state"))
+                    event(f"first batch {one.refused()}")
+                if refusal is None and one.refused() is None:
                     for _ in range(data.draw(st.integers(0, 12), label="batches")):
                         if one.deliver() is None:
                             break
-                    if one.iterator is not None:
+                    if one.model.running is not None:
                         assert one.change("set_epoch", 0) == "error iterator.alive"
-                        one.close()
+                # What is left alive is superseded by the next pass.
+                if one.iterator is not None and data.draw(st.booleans(), label="close"):
+                    one.close(drop=data.draw(st.booleans(), label="drop"))
             states.append(one.dataset.floor_state_dict())
             if one.model.place is None:
                 states.append(one.dataset.state_dict())
