@@ -211,6 +211,7 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
             sequence: RowSequence = begun.sequence
             if worker is not None and isinstance(shards, Shards):
                 sequence = shards.sequence(self._topology, begun.split_length, worker.id)
+                self._position.travel()
             if isinstance(delivery, BatchDelivery):
                 delivery.rows = len(sequence)
             reading = self._reading(begun)
@@ -224,6 +225,9 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
 
         iterator = RowIterator(self._position, delivery, begin)
         self._position.supersede(iterator, workers, continuing=False)
+        if worker is not None:
+            # torchdata saves what a worker says. The only one knows the place; one of several has a place that never moves.
+            self._position.travel(away=workers > 1)
         if torch_iterator is not None:
             torch_iterator.drive(iterator)
         return iterator

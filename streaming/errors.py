@@ -183,7 +183,7 @@ class MidStepError(StreamingError, RuntimeError):
 
 
 class UnknownPlaceError(StreamingError, RuntimeError):
-    """`state_dict()` while a plain DataLoader delivers in worker processes (WRK-19)."""
+    """`state_dict()` while a plain DataLoader delivers in worker processes, or in one of several of them (WRK-19)."""
 
     code = "state.unknown"
 

@@ -65,7 +65,7 @@ class Standing:
     asked : bool
         Whether ``set_epoch`` asked for this epoch (EPO-4).
     travelled : bool
-        Whether a copy went to a plain DataLoader's worker (WRK-19).
+        Whether a copy went to a plain DataLoader's worker, or this is a copy in one of several (WRK-19).
     """
 
     source: Source
@@ -147,13 +147,13 @@ class Position:
         MidStepError
             The splits of this rank have different counts (WRK-9).
         UnknownPlaceError
-            A plain DataLoader delivers in worker processes (WRK-19).
+            A plain DataLoader delivers in worker processes, or this is one of several such workers (WRK-19).
         """
         standing = self._standing
         if standing.travelled:
             raise UnknownPlaceError(
-                "a plain DataLoader with workers delivers rows that this dataset does not see, so its place is not known: "
-                "use StreamingDataLoader, or call load_state_dict or set_epoch"
+                "worker processes of a plain DataLoader (several ones of a StatefulDataLoader) deliver rows that this dataset does not "
+                "see, so its place is not known: use StreamingDataLoader, or call load_state_dict or set_epoch"
             )
         cursor = standing.cursor()
         if cursor is None:
@@ -187,7 +187,7 @@ class Position:
         self._install(self._at(Cursor(now.floor().epoch), now.source, now.identity))
 
     def travel(self) -> None:
-        """A copy goes to a worker of a plain DataLoader: what it delivers is not seen here (WRK-19)."""
+        """Workers of a plain DataLoader deliver what is not seen here, in the trainer or in one of several of them (WRK-19)."""
         self._standing = replace(self._standing, travelled=True)
 
     # ---- passes
