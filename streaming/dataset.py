@@ -18,6 +18,7 @@ from streaming.order import Order
 from streaming.pipeline import RowSequence
 from streaming.position import Position, Standing
 from streaming.recipe import ConnectionFactory, check_picklable
+from streaming.resharding import refuse_resharding
 from streaming.resume import data_identity
 from streaming.rows import Reading, RowIterator, RowReader
 from streaming.schedule import Schedule
@@ -195,9 +196,13 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
             The last pass, with several workers, stopped between step boundaries (WRK-11).
         ForkedError
             In a forked process, a worker of a plain DataLoader for instance (WRK-16).
+        ShardedTwiceError
+            Below a wrapper that divides rows among ranks as well (ASG-7).
         ArgumentValueError, PartialCycleStartError
-            In a worker process: the workers do not divide the splits of the rank, or would begin in a partial cycle.
+            In a worker process: the workers do not divide the splits of the rank, or would begin in a partial cycle. Below such a
+            wrapper: a drawn seed.
         """
+        self._refuse_resharding()
         self._refuse_fork()
         worker = get_worker_info()
         workers = 1 if worker is None else worker.num_workers
@@ -306,6 +311,7 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
         What a plain DataLoader's worker delivers is not seen here: from now on the place is unknown (WRK-17, WRK-19).
         """
         if goes_to_a_plain_loaders_worker(self):
+            self._refuse_resharding()
             check_picklable(**self._functions())
             self._position.travel()
         return {**vars(self), "_position": copy(self._position), "_account": Account()}
@@ -337,6 +343,9 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
         own = self._transforming
         transform = {} if own is None else {"columnar_transform" if own.columnar else "transform": own.function, "transform_fill": own.fill}
         return {**transform, "connection_factory": self._connection_factory}
+
+    def _refuse_resharding(self) -> None:
+        refuse_resharding(self.rank, self.world_size, self._seed_drawn)
 
     def _refuse_fork(self) -> None:
         if os.getpid() != self._process:

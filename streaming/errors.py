@@ -30,6 +30,7 @@ __all__ = [
     "RanksDifferError",
     "ReadError",
     "SchemaVersionError",
+    "ShardedTwiceError",
     "StateMismatchError",
     "StreamingError",
     "TooFewRowsError",
@@ -222,6 +223,12 @@ class PickleError(StreamingError, TypeError):
     """Something that must travel to a worker process cannot be pickled (WRK-17)."""
 
     code = "dataset.pickle"
+
+
+class ShardedTwiceError(StreamingError, RuntimeError):
+    """A dataset of several ranks below a wrapper that divides rows among ranks as well (ASG-7)."""
+
+    code = "dataset.sharded_twice"
 
 
 class TransformError(StreamingError, RuntimeError):

@@ -104,6 +104,7 @@ class StreamingDataLoader(DataLoader[Any]):
             Worker processes cannot be started (WRK-17, WRK-18).
         """
         dataset = self._data
+        dataset._refuse_resharding()
         dataset._refuse_fork()
         context = self._start_method() if self.num_workers else None
         if context is not None:

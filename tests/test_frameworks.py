@@ -1,20 +1,19 @@
-"""Loaders of other frameworks around a dataset, played by stand-ins: none of them loses rows silently (WRK-19).
-
-The frameworks are not installed where these tests run. A stand-in has the name of the real class, and calls the dataset where and
-as the real one does; tried by hand against torchdata 0.11.
-"""
+"""Loaders of other frameworks around a dataset, played by the stand-ins of `tests.frameworks`: no rows go missing silently."""
 
 from __future__ import annotations
 
-import itertools
+import gc
+import threading
+import weakref
 from typing import Any
 
 import pytest
+from torch.utils.data import DataLoader
 from torch.utils.data._utils import worker as torch_worker
-from torch.utils.data._utils.fetch import _IterableDatasetFetcher
 
-from streaming import StreamingDataset
-from streaming.errors import UnknownPlaceError
+from streaming import StreamingDataLoader, StreamingDataset
+from streaming.errors import ArgumentValueError, ShardedTwiceError, UnknownPlaceError
+from tests.frameworks import DataLoaderDispatcher, IterableDatasetShard, Passing, StatefulWorker
 from tests.support import ids, numbered_table
 
 ROWS = 24
@@ -24,29 +23,7 @@ def make(**arguments: Any) -> StreamingDataset:
     return StreamingDataset(numbered_table(ROWS), **{"num_splits": 4, "shuffle_seed": 1, **arguments})
 
 
-def flat(batches: list[list[int]]) -> list[int]:
-    return list(itertools.chain.from_iterable(batches))
-
-
-class StatefulWorker:
-    """A worker of torchdata's StatefulDataLoader: it loads a state before it asks for rows, and makes one behind each batch."""
-
-    def __init__(self, dataset: StreamingDataset, batch_size: int, state: Any = None, drop_last: bool = False) -> None:
-        if state is not None:
-            dataset.load_state_dict(state)
-        self.dataset, self.indices = dataset, [None] * batch_size
-        self.fetcher = _IterableDatasetFetcher(dataset, True, ids, drop_last)
-        self.states = [dataset.state_dict()]
-
-    def run(self, most: int = ROWS) -> list[list[int]]:
-        batches = []
-        try:
-            while len(batches) < most:
-                batches.append(self.fetcher.fetch(self.indices))
-                self.states.append(self.dataset.state_dict())
-        except StopIteration:
-            self.states.append(self.dataset.state_dict())
-        return batches
+# ---- torchdata
 
 
 @pytest.fixture
@@ -77,13 +54,91 @@ def test_one_of_several_stateful_workers_does_not_know_the_place(number: int, in
 def test_the_only_stateful_worker_is_exact(batch_size: int, drop_last: bool, in_worker: Any) -> None:
     """WRK-19: however far it is ahead of the trainer, the state that travels with a batch is that of the rows up to it."""
     in_worker(0, 1)
-    whole = ids(make())
     size = ROWS // batch_size * batch_size if drop_last else ROWS
+    whole = ids(make())[:size]
     worker = StatefulWorker(make(), batch_size, drop_last=drop_last)
-    batches = worker.run()
-    assert flat(batches) == whole[:size]
-    for count, state in enumerate(worker.states[: len(batches) + 1]):
+    assert worker.run() == whole
+    for count, state in enumerate(worker.states):
         if count * batch_size < size:
             resumed = StatefulWorker(make(partial_cycle="exact"), batch_size, state, drop_last)
-            assert flat(batches[:count] + resumed.run()) == whole[:size]
+            assert whole[: count * batch_size] + resumed.run() == whole
     assert worker.dataset.samples_remaining == 0
+
+
+# ---- Accelerate and transformers
+
+
+def sharded(dataset: Any, rank: int = 0, ranks: int = 2) -> Any:
+    return DataLoader(IterableDatasetShard(dataset, 3, ranks, rank), batch_size=3, collate_fn=ids)
+
+
+def dispatched(dataset: Any, ranks: int = 2) -> Any:
+    return DataLoaderDispatcher(dataset, ranks, batch_size=3, collate_fn=ids)
+
+
+def dispatched_by_stateful(dataset: Any) -> Any:
+    return DataLoaderDispatcher(dataset, stateful=True, batch_size=3, collate_fn=ids)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        sharded,
+        dispatched,
+        dispatched_by_stateful,
+        lambda dataset: sharded(Passing(dataset)),
+        lambda dataset: dispatched(Passing(dataset)),
+        lambda dataset: IterableDatasetShard(StreamingDataLoader(dataset, batch_size=3, collate_fn=ids), 1),
+    ],
+    ids=["shard", "dispatcher", "stateful dispatcher", "shard of a wrapper", "dispatcher of a wrapper", "shard of our loader"],
+)
+def test_a_rank_is_not_divided_once_more(wrap: Any) -> None:
+    """ASG-7: an error before the first row, and the dataset stands where it stood."""
+    dataset = make(rank=1, world_size=2)
+    before = dataset.state_dict()
+    with pytest.raises(ShardedTwiceError, match=r"(IterableDatasetShard|DataLoaderDispatcher).*rank=0, world_size=1"):
+        list(wrap(dataset))
+    assert dataset.state_dict() == before
+    assert ids(dataset) == ids(make(rank=1, world_size=2))
+
+
+def test_what_divides_among_one_rank_is_let_through() -> None:
+    """ASG-7: ranks that a framework does not know of are the user's."""
+    whole = ids(make(rank=1, world_size=2))
+    for wrapped in (sharded(make(rank=1, world_size=2), 0, 1), dispatched(make(rank=1, world_size=2), 1)):
+        assert [row for batch in wrapped for row in batch] == whole
+
+
+def test_a_framework_may_divide_what_is_not_divided() -> None:
+    """ASG-7, the remedy: each row on one rank."""
+    rows = [row for rank in range(2) for batch in sharded(make(rank=0, world_size=1), rank) for row in batch]
+    assert sorted(rows) == list(range(ROWS))
+    assert [row for batch in dispatched(make(rank=0, world_size=1)) for row in batch] == ids(make())
+
+
+def test_a_framework_does_not_divide_orders_that_differ() -> None:
+    """ASG-7: each process would draw a seed of its own and keep its share of another order; where rank 0 reads for all, one seed does."""
+    with pytest.raises(ArgumentValueError, match="shuffle_seed") as caught:
+        list(sharded(make(shuffle_seed=None)))
+    assert caught.value.argument == "shuffle_seed"
+    for wrapped in (
+        sharded(make(shuffle=False, shuffle_seed=None), 0, 1),
+        sharded(make(shuffle_seed=None), 0, 1),
+        dispatched(make(shuffle_seed=None)),
+    ):
+        assert sorted(row for batch in wrapped for row in batch) == list(range(ROWS))
+    assert len(list(sharded(make(shuffle=False, shuffle_seed=None)))) == ROWS // 6
+
+
+def test_looking_for_wrappers_keeps_nothing_alive() -> None:
+    """A user's generator on the stack can still let go of its variables; judged without the garbage collector."""
+    marker = threading.Event()
+    gone = weakref.ref(marker)
+    rows = iter(Passing(make(rank=0, world_size=2), marker))
+    del marker
+    gc.disable()
+    try:
+        next(rows)
+        assert gone() is None
+    finally:
+        gc.enable()

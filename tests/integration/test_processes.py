@@ -21,8 +21,9 @@ from torch.utils.data import ChainDataset, DataLoader
 
 from model import workers as pool
 from streaming import StreamingDataLoader, StreamingDataset
-from streaming.errors import IteratorFailedError, PickleError, UnknownPlaceError, VersionError, WorkerFailedError
+from streaming.errors import IteratorFailedError, PickleError, ShardedTwiceError, UnknownPlaceError, VersionError, WorkerFailedError
 from streaming.loader import _worker_died
+from tests.frameworks import DataLoaderDispatcher, IterableDatasetShard
 from tests.integration import jobs
 from tests.support import numbered_table, settings
 from tests.test_batches import same
@@ -234,6 +235,17 @@ def test_a_wrapped_dataset_travels_too(table: Any) -> None:
     with pytest.raises(UnknownPlaceError):
         dataset.state_dict()
     assert bystander.state_dict() == make(table).state_dict()
+
+
+def test_wrappers_that_divide_among_ranks_are_seen_with_workers(table: Any) -> None:
+    """ASG-7: one iterates the dataset in the worker, the other lets it travel there."""
+    dataset = make(table, rank=0, world_size=2)
+    arguments = {"batch_size": 2, "num_workers": 1, "collate_fn": jobs.with_process, "multiprocessing_context": "forkserver"}
+    for wrapped in (DataLoader(IterableDatasetShard(dataset, 2), **arguments), DataLoaderDispatcher(dataset, **arguments)):
+        with pytest.raises(ShardedTwiceError, match=r"rank=0, world_size=1"):
+            next(iter(wrapped))
+    dataset.set_epoch(0)
+    assert len(list(dataset)) == ROWS // 2
 
 
 def test_a_table_made_again_is_not_read_by_workers(tmp_path: Path) -> None:
