@@ -186,9 +186,9 @@ class Position:
         now = self._standing
         self._install(self._at(Cursor(now.floor().epoch), now.source, now.identity))
 
-    def travel(self) -> None:
+    def travel(self, *, away: bool = True) -> None:
         """Workers of a plain DataLoader deliver what is not seen here, in the trainer or in one of several of them (WRK-19)."""
-        self._standing = replace(self._standing, travelled=True)
+        self._standing = replace(self._standing, travelled=away)
 
     # ---- passes
 
