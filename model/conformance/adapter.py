@@ -15,6 +15,7 @@ CAPABILITIES: Final = {
     "exact": 'partial_cycle="exact": an unfinished cycle is finished, not replayed',
     "epochs": "set_epoch(handle, epoch)",
     "break": "close(handle): a pass that is left can be continued by the same loader",
+    "newest": "iterate(handle), pull_older(handle): a newer iterator beside the one that there is",
     "merge": "merge(states, skew): one state from one state per rank",
     "length": "length(handle): the batches of a whole epoch",
     "faults": "fault(handle, row): the transform raises for this row",
@@ -119,7 +120,9 @@ class Adapter(ABC):
 
     @abstractmethod
     def pull(self, handle: Any) -> Sequence[int] | None:
-        """The ids of the next batch; None at the end of the pass. Where no iterator is alive, one is created first.
+        """The ids of the next batch of the newest iterator; None at the end of the pass.
+
+        One is created first where there is none, or the newest was closed or has said its end.
 
         Raises `Failed` for the exception of `fault`; the iterator is then kept: the next pull asks it again.
         """
@@ -138,6 +141,14 @@ class Adapter(ABC):
 
     def close(self, handle: Any) -> None:
         """Leave the pass, as ``break`` does; a later pull continues (capability "break"); also after a failure."""
+        raise NotImplementedError
+
+    def iterate(self, handle: Any) -> None:
+        """``iter(loader)``, which asks for no batch: the next pull is of this iterator (capability "newest")."""
+        raise NotImplementedError
+
+    def pull_older(self, handle: Any) -> Sequence[int] | None:
+        """``next()`` on the iterator before the newest; None at its end, or where there is none any more (capability "newest")."""
         raise NotImplementedError
 
     def fault(self, handle: Any, row: int | None) -> None:

@@ -66,7 +66,7 @@ CLAUSES: Final = dict(
         _clause("EPO-3", "a state after the last row resumes with the next epoch, whole", OURS),
         _clause("EPO-4", "set_epoch asks for exactly that epoch", OURS, "epochs"),
         _clause("DLV-1", "only received rows count", DOCUMENTED),
-        _clause("DLV-4", "a pass that is left goes on where it stopped; no load under a live iterator", EXPECTED, "break"),
+        _clause("DLV-4", "a pass that is left goes on where it stopped, the newest iterator wins, no load under a pass", EXPECTED, "break"),
         _clause("DLV-5", "rows before a bad one arrive, and none after it", EXPECTED, "faults", "break"),
         _clause("DLV-6", "after a failure the place is that of the rows received", DOCUMENTED, "faults", "break"),
         _clause("DLV-12", "a table that changes changes nothing for the run", EXPECTED, "append"),

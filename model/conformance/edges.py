@@ -138,6 +138,8 @@ def place(handle: Handle) -> str:
         "waiting": pool.waiting is not None,
         "live": pool.running is not None,
         "failed": pool.loader.newest == "failed",
+        f"older {pool.loader.older}": pool.loader.older != "ended",
+        "over, not said": handle.held and pool.loader.newest == "ended",
         "asked": pool.loader.asked,
         "later epoch": cursor.epoch > world.epoch,
         "faulty": handle.fault is not None,

@@ -47,6 +47,7 @@ def histories(draw: st.DrawFn, capabilities: frozenset[str]) -> list[Step]:
     if "shuffle" in capabilities and draw(st.booleans()):
         common |= {"shuffle": True, "shuffle_seed": draw(st.integers(0, 3))}
     verbs = ["pull", "pull", "pull", "save", "crash", "crash", "load", "drain", "open"]
+    verbs += ["iterate", "iterate", "older"] * ("newest" in capabilities)
     verbs += ["close"] * ("break" in capabilities) + ["set_epoch"] * ("epochs" in capabilities)
     steps: list[Step] = [draw(worlds(common, capabilities))]
     history = _History("CYC-1")
@@ -105,7 +106,7 @@ class _History:
         return {"save": "a", "as": f"s{self.saved - 1}"}
 
     def rows(self, verb: str, batches: int) -> Step:
-        """Pull, drain or close."""
+        """Whatever is about iterators."""
         about = self.context
         if verb == "pull":
             self.alive = True
@@ -113,8 +114,10 @@ class _History:
         if verb == "drain":
             self.moved("EPO-2")
             return {"drain": "a", "clause": about}
+        if verb == "older":
+            return {"older": "a"}
         self.moved("DLV-4" if about == "CYC-1" else about)
-        return {"close": "a"}
+        return {verb: "a"}
 
 
 def search(run: Run, capabilities: frozenset[str], known: frozenset[str], examples: int) -> tuple[Violation | None, int]:

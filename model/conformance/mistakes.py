@@ -10,7 +10,10 @@ from model.conformance.adapter import Adapter, Description, World
 from model.conformance.watchdog import Watched
 
 # Capabilities and the methods that they promise.
-CALLS: Final = {"break": "close", "faults": "fault", "epochs": "set_epoch", "merge": "merge", "length": "length", "append": "append"}
+CALLS: Final = {
+    "break": "close", "newest": "iterate", "faults": "fault", "epochs": "set_epoch", "merge": "merge", "length": "length",
+    "append": "append",
+}  # fmt: skip
 _MOST: Final = 80
 
 
@@ -72,6 +75,7 @@ def _call(adapter: Adapter, method: str) -> None:
     handle = adapter.open(World(4, 2, table="claims-4"))
     calls: dict[str, Callable[[], Any]] = {
         "close": lambda: adapter.close(handle),
+        "iterate": lambda: _iterate_twice(adapter, handle),
         "fault": lambda: adapter.fault(handle, None),
         "set_epoch": lambda: adapter.set_epoch(handle, 0),
         "merge": lambda: adapter.merge([adapter.save(handle)], "refuse"),
@@ -82,6 +86,11 @@ def _call(adapter: Adapter, method: str) -> None:
         calls[method]()
     finally:
         adapter.kill(handle)
+
+
+def _iterate_twice(adapter: Adapter, handle: Any) -> None:
+    adapter.iterate(handle)
+    adapter.pull_older(handle)
 
 
 def raised(error: BaseException) -> str:

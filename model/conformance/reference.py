@@ -131,6 +131,15 @@ class Reference(Adapter):
         handle.pool, handle.held = after, batch is not None
         return batch
 
+    def iterate(self, handle: Handle) -> None:
+        """A newer iterator."""
+        handle.pool, handle.held = _started(handle), True
+
+    def pull_older(self, handle: Handle) -> Sequence[int] | None:
+        """What the one before it says."""
+        _asked(lambda: workers.pull_older(handle.pool))
+        return None
+
     def save(self, handle: Handle) -> dict[str, Any]:
         """The state."""
         state: dict[str, Any] = _asked(lambda: workers.save(handle.pool))

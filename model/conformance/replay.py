@@ -21,6 +21,8 @@ _WANTED: Final[dict[str, dict[str, type]]] = {
     "open": {"rows": int, "num_splits": int},
     "pull": {},
     "drain": {},
+    "iterate": {},
+    "older": {},
     "close": {},
     "kill": {},
     "save": {"as": str},

@@ -80,6 +80,21 @@ def breaks(bound: Bound) -> Scenarios:
             ]  # fmt: skip
 
 
+@check("DLV-4", "EPO-2", needs=("break",))
+def passes_that_are_over(bound: Bound) -> Scenarios:
+    """A pass is over with its last row, before it has said so: a load is taken then, and it says its end all the same."""
+    for common, world_size, batches in worlds(bound):
+        begin = opened("a", common, rank=world_size - 1)
+        yield [
+            begin, {"save": "a", "as": "s"}, {"pull": "a", "batches": batches}, {"load": "a", "state": "s", "clause": "DLV-4"},
+            {"pull": "a", "clause": "DLV-4"}, {"drain": "a", "clause": "DLV-4"},
+        ]  # fmt: skip
+        yield [
+            begin, {"pull": "a", "batches": batches}, {"set_epoch": "a", "epoch": 3, "clause": "DLV-4"}, {"pull": "a", "clause": "DLV-4"},
+            {"drain": "a", "clause": "DLV-4"},
+        ]  # fmt: skip
+
+
 @check("DLV-4", "RES-5", needs=("break",))
 def loads_during_a_pass(bound: Bound) -> Scenarios:
     """A load under a live iterator is refused and changes nothing; afterwards it is taken."""
@@ -104,6 +119,61 @@ def set_epoch_during_a_pass(bound: Bound) -> Scenarios:
             yield [
                 opened("a", common, rank=world_size - 1), {"pull": "a"}, {"set_epoch": "a", "epoch": epoch, "clause": "DLV-4"},
                 {"drain": "a", "clause": "DLV-4"},
+            ]  # fmt: skip
+
+
+# ---- newer iterators
+
+
+@check("DLV-4", "RES-5", needs=("newest", "break"))
+def idle_iterators(bound: Bound) -> Scenarios:
+    """An iterator that was never asked for a batch holds nothing: its pass begins where the place is by then."""
+    for common, world_size, batches in worlds(bound):
+        begin = opened("a", common, rank=world_size - 1)
+        yield [begin, {"iterate": "a"}, {"close": "a"}, {"drain": "a", "clause": "DLV-4"}]
+        for cut in sorted({0, 1, batches - 1}):
+            yield [
+                begin, {"save": "a", "as": "s"}, {"pull": "a", "batches": cut}, {"iterate": "a"},
+                {"load": "a", "state": "s", "clause": "DLV-4"}, {"drain": "a", "clause": "DLV-4"},
+            ]  # fmt: skip
+        for epoch in (0, 2):
+            yield [
+                begin, {"pull": "a"}, {"iterate": "a"}, {"set_epoch": "a", "epoch": epoch, "clause": "DLV-4"},
+                {"drain": "a", "clause": "DLV-4"}, {"drain": "a", "clause": "EPO-2"},
+            ]  # fmt: skip
+
+
+@check("DLV-4", "EPO-2", needs=("newest", "break"))
+def newer_iterators(bound: Bound) -> Scenarios:
+    """A newer iterator after every batch: it goes on behind the rows received, and the one before it gives nothing any more."""
+    for common, world_size, batches in worlds(bound):
+        for cut in range(batches + 1):
+            begin: list[Step] = [opened("a", common, rank=world_size - 1), {"pull": "a", "batches": cut}, {"iterate": "a"}, {"older": "a"}]
+            yield [*begin, {"pull": "a", "clause": "DLV-4"}, {"older": "a"}, {"drain": "a", "clause": "DLV-4"}, {"older": "a"}]
+            yield [
+                *begin, {"save": "a", "as": "s"}, {"iterate": "a"}, {"older": "a"}, {"drain": "a", "clause": "DLV-4"},
+                opened("b", common, rank=world_size - 1), {"load": "b", "state": "s"}, {"drain": "b", "clause": "RES-3"},
+            ]  # fmt: skip
+
+
+@check("DLV-4", needs=("newest", "break"))
+def ends_that_stay(bound: Bound) -> Scenarios:
+    """What an iterator said once it says after newer passes too: its end, that it was left, or that it was superseded."""
+    for common, world_size, batches in worlds(bound):
+        begin, newer = opened("a", common, rank=world_size - 1), [{"iterate": "a"}, {"older": "a"}, {"pull": "a", "clause": "DLV-4"}]
+        for ending in ([{"drain": "a"}], [{"pull": "a", "batches": batches}], [{"pull": "a"}, {"close": "a"}], [{"iterate": "a"}]):
+            yield [begin, *ending, *newer, {"older": "a"}, {"close": "a"}, {"older": "a"}]
+
+
+@check("DLV-4", "EPO-4", needs=("newest", "epochs", "break"))
+def requests_under_idle_iterators(bound: Bound) -> Scenarios:
+    """A request of set_epoch is used up by the first batch that is asked for, not by iterators that were never asked."""
+    for common, world_size, _ in worlds(bound):
+        begin: list[Step] = [opened("a", common, rank=world_size - 1), {"drain": "a"}]
+        for before, after in ((["iterate"], []), ([], ["iterate"]), ([], ["iterate", "iterate"]), ([], ["iterate", "close"])):
+            yield [
+                *begin, *[{verb: "a"} for verb in before], {"set_epoch": "a", "epoch": 0}, *[{verb: "a"} for verb in after],
+                {"drain": "a", "clause": "DLV-4"}, {"drain": "a", "clause": "EPO-4"},
             ]  # fmt: skip
 
 
@@ -173,6 +243,17 @@ def workers_breaks(bound: Bound) -> Scenarios:
             yield [
                 opened("a", common), {"pull": "a", "batches": cut, "clause": "WRK-2"}, {"close": "a"},
                 {"drain": "a", "clause": "WRK-11"},
+            ]  # fmt: skip
+
+
+@check("WRK-11", "DLV-4", needs=("workers", "newest"))
+def workers_newer_iterators(bound: Bound) -> Scenarios:
+    """A newer iterator after every batch goes on as after a break: the turn is kept, and what was prepared does not count."""
+    for common, batches in sharded(bound, 9):
+        for cut in range(1, batches):
+            yield [
+                opened("a", common), {"pull": "a", "batches": cut, "clause": "WRK-2"}, {"iterate": "a"}, {"older": "a"},
+                {"pull": "a", "clause": "WRK-11"}, {"older": "a"}, {"drain": "a", "clause": "WRK-11"},
             ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@
 | ``{"open": a, ...world}`` | a new loader called a; keys are those of ``World`` |
 | ``{"pull": a, "batches": k}`` | the next k batches (default 1), fewer where the pass ends or fails |
 | ``{"drain": a}`` | all batches to the end of the pass |
+| ``{"iterate": a}``, ``{"older": a}`` | a newer iterator, asked for nothing; one ``next()`` on the one before it |
 | ``{"close": a}``, ``{"kill": a}`` | leave the pass; lose the process |
 | ``{"save": a, "as": s}``, ``{"load": a, "state": s}`` | save, load; ``{"load": a, "garbage": g}`` a state that no loader has saved |
 | ``{"merge": [s, ..], "as": m, "skew": k}`` | merge; ``"skew"`` default "refuse" |
@@ -49,6 +50,8 @@ USUAL_CLAUSE = {
     "open": "CYC-1",
     "pull": "CYC-1",
     "drain": "CYC-1",
+    "iterate": "DLV-4",
+    "older": "DLV-4",
     "close": "DLV-4",
     "kill": "CYC-1",
     "save": "CKP-1",
@@ -139,13 +142,16 @@ class Side:
         """Batches until the pass ends or fails; those before a failure have been delivered, and are observed."""
         found: list[Any] = []
         for _ in range(most):
-            try:
-                found.append(plain(self.adapter.pull(self.handles[name])))
-            except (Refused, Failed) as error:
-                found.append({"refused": error.code} if isinstance(error, Refused) else dict(BROKEN))
+            found.append(_batch(lambda: self.adapter.pull(self.handles[name])))
             if not isinstance(found[-1], list):
                 break
         return found
+
+    def _iterate(self, name: str, _: Step) -> None:
+        self.adapter.iterate(self.handles[name])
+
+    def _older(self, name: str, _: Step) -> list[Any]:
+        return [_batch(lambda: self.adapter.pull_older(self.handles[name]))]
 
     def _close(self, name: str, _: Step) -> None:
         self.adapter.close(self.handles[name])
@@ -174,6 +180,16 @@ class Side:
 
     def _append(self, table: str, step: Step) -> None:
         self.adapter.append(self.tables[table], step["rows"])
+
+
+def _batch(pull: Callable[[], Sequence[int] | None]) -> Any:
+    """What one ``next()`` comes to."""
+    try:
+        return plain(pull())
+    except Refused as refused:
+        return {"refused": refused.code}
+    except Failed:
+        return dict(BROKEN)
 
 
 def plain(batch: Sequence[int] | None) -> list[int] | None:
@@ -214,7 +230,7 @@ def compare(
     salt: str = "",
     watch: Callable[[int, Any, Any], None] | None = None,
 ) -> Violation | None:
-    """As `run`; what is expected of each step says `expect`, whoever that is: for pulls and drains it must be a list."""
+    """As `run`; what is expected of each step says `expect`, whoever that is: for whatever pulls it must be a list."""
     theirs = Side(subject, salt)
     codes = "codes" in subject.describe().capabilities
     about: dict[str, str] = {}
@@ -272,7 +288,8 @@ def needs(steps: Sequence[Step]) -> frozenset[str]:
 
 
 NEEDED_BY_VERB = {
-    "close": "break", "fault": "faults", "set_epoch": "epochs", "merge": "merge", "length": "length", "append": "append"
+    "close": "break", "iterate": "newest", "older": "newest", "fault": "faults", "set_epoch": "epochs", "merge": "merge",
+    "length": "length", "append": "append",
 }  # fmt: skip
 
 

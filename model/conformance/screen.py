@@ -80,6 +80,8 @@ def sentence(step: Step) -> str:
         "open": lambda: f"{subject} = open({world})",
         "pull": lambda: f"pull {count} batch{'es' * (count != 1)} from {subject}",
         "drain": lambda: f"pull from {subject} to the end of the pass",
+        "iterate": lambda: f"create a newer iterator of {subject}",
+        "older": lambda: f"pull once from the iterator of {subject} before the newest",
         "close": lambda: f"leave the pass of {subject}",
         "kill": lambda: f"kill {subject}",
         "save": lambda: f"{step['as']} = state of {subject}",

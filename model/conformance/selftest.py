@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from model.conformance import wrong_identity, wrong_orders, wrong_running, wrong_states, wrong_workers
+from model.conformance import wrong_identity, wrong_newest, wrong_orders, wrong_running, wrong_states, wrong_workers
 from model.conformance.adapter import Adapter
 from model.conformance.adapters.example import ListLoader
 from model.conformance.checks import SMALL, SMOKE, Bound
@@ -25,7 +25,7 @@ from model.conformance.vectors import BESIDE
 from model.conformance.wrong import CONTROLS, Control
 
 # Modules that register controls when they are imported.
-CONTROLLING: Final = (wrong_orders, wrong_states, wrong_identity, wrong_running, wrong_workers)
+CONTROLLING: Final = (wrong_orders, wrong_states, wrong_identity, wrong_running, wrong_newest, wrong_workers)
 # The smallest worlds that have several ranks, several cycles, a shorter last batch and rows left out.
 TINY: Final = Bound(((4, 2), (5, 2)))
 # Cheapest first: a name, a layer, its bound.

@@ -258,7 +258,7 @@ def read(directory: Path) -> list[dict[str, Any]]:
             except ScenarioError as error:
                 raise VectorsError(f"{path}, {one['id']}: {error}") from error
             for number, step in enumerate(steps, 1):
-                if ("pull" in step or "drain" in step) and not isinstance(step.get("expect"), list):
+                if not {"pull", "drain", "older"}.isdisjoint(step) and not isinstance(step.get("expect"), list):
                     raise VectorsError(f"{path}, {one['id']}: step {number} must expect a list of batches")
                 if step.get("valid") is False and "code" not in step:
                     raise VectorsError(f"{path}, {one['id']}: step {number} must have the code of its refusal")

@@ -82,6 +82,15 @@ class Watched(Adapter):
         """Watched."""
         self._ask("close", handle)
 
+    def iterate(self, handle: Any) -> None:
+        """Watched."""
+        self._ask("iterate", handle)
+
+    def pull_older(self, handle: Any) -> Sequence[int] | None:
+        """Watched."""
+        batch: Sequence[int] | None = self._ask("pull_older", handle)
+        return batch
+
     def fault(self, handle: Any, row: int | None) -> None:
         """Watched."""
         self._ask("fault", handle, row)

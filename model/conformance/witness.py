@@ -16,9 +16,9 @@ ABOUT: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("DLV-5", "DLV-6"), frozenset({"fault"})),
     "EPO-2": frozenset({"pull", "drain"}),
     "EPO-4": frozenset({"set_epoch"}),
-    "DLV-4": frozenset({"close", "load", "set_epoch"}),
+    "DLV-4": frozenset({"close", "load", "set_epoch", "iterate"}),
     "DLV-12": frozenset({"append"}),
-    "WRK-11": frozenset({"close"}),
+    "WRK-11": frozenset({"close", "iterate"}),
 }
 
 

@@ -19,12 +19,17 @@ class BadRow(Exception):
 
 
 class Handle:
-    """One loader, its iterator, and the row that fails."""
+    """One loader, its two newest iterators as far as they are held, and the row that fails.
+
+    ``iterator`` is the newest, unless it has said its end.
+    """
 
     def __init__(self, table: Any, world: World) -> None:
         """Build dataset and loader."""
         self.bad: int | None = None
         self.iterator: Any = None
+        self.newest: Any = None
+        self.older: Any = None
         # Workers need a transform that pickles; none of their scenarios has a bad row.
         dataset = StreamingDataset(table, transform=None if world.num_workers else self._transform, **arguments_of(world))
         self.loader = StreamingDataLoader(
@@ -70,18 +75,21 @@ class Streaming(Adapter):
     def pull(self, handle: Handle) -> Sequence[int] | None:
         """The next batch of the iterator; after the end of a pass the next pull begins another."""
 
-        def pull() -> Any:
-            if handle.iterator is None:
-                handle.iterator = iter(handle.loader)
-            return next(handle.iterator, None)
-
-        try:
-            batch: Sequence[int] | None = asked(pull)
-        except BadRow as error:
-            raise Failed from error
+        if handle.iterator is None:
+            self.iterate(handle)
+        batch = next_batch(handle.iterator)
         if batch is None:
             handle.iterator = None
         return batch
+
+    def iterate(self, handle: Handle) -> None:
+        """One more."""
+        created = asked(lambda: iter(handle.loader))
+        handle.iterator, handle.newest, handle.older = created, created, handle.newest
+
+    def pull_older(self, handle: Handle) -> Sequence[int] | None:
+        """Ask the one before the newest, if it was not dropped."""
+        return None if handle.older is None else next_batch(handle.older)
 
     def save(self, handle: Handle) -> Any:
         """The state as JSON text."""
@@ -97,11 +105,11 @@ class Streaming(Adapter):
 
     def kill(self, handle: Handle) -> None:
         """Drop everything."""
-        handle.iterator = None
+        handle.iterator = handle.newest = handle.older = None
 
     def close(self, handle: Handle) -> None:
         """Drop the iterator."""
-        handle.iterator = None
+        handle.iterator = handle.newest = None
 
     def fault(self, handle: Handle, row: int | None) -> None:
         """Tell the transform."""
@@ -152,6 +160,15 @@ def numbers(start: int, stop: int) -> pa.Table:
 
 def _ids(rows: list[dict[str, Any]]) -> list[int]:
     return [row["id"] for row in rows]
+
+
+def next_batch(iterator: Any) -> Sequence[int] | None:
+    """One batch; None at the end."""
+    try:
+        batch: Sequence[int] | None = asked(lambda: next(iterator, None))
+    except BadRow as error:
+        raise Failed from error
+    return batch
 
 
 def asked(call: Any) -> Any:

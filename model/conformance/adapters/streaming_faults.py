@@ -186,8 +186,43 @@ def merge_takes_the_maximum() -> AbstractContextManager[None]:
 
 @_fault("DLV-4")
 def lease_not_checked() -> AbstractContextManager[None]:
-    """Nothing is refused under a live iterator."""
+    """Nothing is refused under a pass with rows left."""
     return patched(Position, "refuse_if_alive", lambda *_: None)
+
+
+@_fault("DLV-4")
+def older_iterator_goes_on() -> AbstractContextManager[None]:
+    """A newer iterator does not end the one before it."""
+    return patched(EndingIterator, "supersede", lambda _: None)
+
+
+@_fault("DLV-4")
+def superseded_iterator_is_closed() -> AbstractContextManager[None]:
+    """An iterator that was superseded says that its pass has ended."""
+    return patched(EndingIterator, "supersede", EndingIterator.close)
+
+
+@_fault("DLV-4")
+def idle_iterator_is_alive() -> AbstractContextManager[None]:
+    """An iterator that was never asked for a batch holds the place."""
+
+    def is_alive(own: Position) -> bool:
+        newest = own._newest() if own._newest is not None else None
+        return newest is not None and not newest.over
+
+    return patched(Position, "_is_alive", is_alive)
+
+
+@_fault("DLV-4", "EPO-4")
+def iter_uses_up_set_epoch() -> AbstractContextManager[None]:
+    """What set_epoch asked for is forgotten where an iterator is created."""
+
+    def supersede(own: Position, *given: Any, **others: Any) -> None:
+        right(own, *given, **others)
+        own._standing = replace(own._standing, asked=False)
+
+    right = Position.supersede
+    return patched(Position, "supersede", supersede)
 
 
 @_fault("DLV-4")
@@ -211,7 +246,7 @@ def failure_looks_like_the_end() -> AbstractContextManager[None]:
     def over(_: Any) -> None:
         raise StopIteration
 
-    return patched(EndingIterator, "_raise_over", over)
+    return patched(EndingIterator, "raise_over", over)
 
 
 @_fault("DLV-6")
