@@ -16,8 +16,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-# name, type as pyarrow prints it, whether it may be null (IDN-5)
-Column = tuple[str, str, bool]
+# Where below its column, extension name, text (IDN-5)
+Extension = tuple[tuple[int, ...], str, str]
+
+# name, type as pyarrow prints it, whether it may be null, and for a column that holds extension types, these (IDN-5)
+Column = tuple[str, str, bool] | tuple[str, str, bool, tuple[Extension, ...]]
 
 ID_COLUMN: Column = ("id", "int64", True)
 
@@ -78,6 +81,19 @@ def fingerprint(columns: Sequence[Column]) -> str:
     """``schema_fingerprint`` of these columns (IDN-5)."""
     text = json.dumps([list(column) for column in columns], separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def extension(path: Sequence[int], name: str, metadata: str = "") -> Extension:
+    """An extension type as its column counts it (IDN-5): what libraries write anew is written in one way."""
+    text = metadata
+    if name.startswith(("arrow.", "lance.")):
+        try:
+            parameters = json.loads(metadata)
+        except ValueError:
+            parameters = None
+        if isinstance(parameters, dict):
+            text = json.dumps(parameters, sort_keys=True, separators=(",", ":"), ensure_ascii=True) if parameters else ""
+    return (tuple(path), name, text)
 
 
 # --- looking ------------------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import pyarrow as pa
 from streaming.arguments import brief, integer, shown
 from streaming.engine import KEEP_VERSIONS, reading, refuse_if_gone
 from streaming.errors import ArgumentTypeError, FilterError, ReadError, VersionError
+from streaming.extension import counted
 from streaming.moment import Moment
 from streaming.order import Positions
 from streaming.projection import ROW_ID, resolve
@@ -218,9 +219,8 @@ def check_version(version: object) -> int | str | None:
 
 
 def fingerprint(schema: pa.Schema) -> str:
-    """SHA-256 over names, types and nullability of the top-level columns (IDN-5)."""
-    fields = [[field.name, str(field.type), field.nullable] for field in schema]
-    return hashlib.sha256(json.dumps(fields, separators=(",", ":")).encode()).hexdigest()
+    """SHA-256 over names, types and nullability of the top-level columns, whatever types this process has registered (IDN-5)."""
+    return hashlib.sha256(json.dumps(counted(schema), separators=(",", ":")).encode()).hexdigest()
 
 
 def _pin(table: Any, version: int | str | None, branch: str | None = None) -> Any:

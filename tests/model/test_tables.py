@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,19 @@ def test_fingerprint() -> None:
     columns = [("ä", "list<item: string>", False), ("\U0001f680", "int64", True)]
     assert tables.fingerprint(columns) == hashlib.sha256(text).hexdigest()
     assert tables.fingerprint(columns) != tables.fingerprint(columns[::-1])
+
+
+def test_fingerprint_of_extension_types() -> None:
+    """IDN-5: the clause's example, and how a text counts that libraries write in several ways."""
+    clause = next(line for line in Path("spec/identity.md").read_text().splitlines() if "Example: a nullable int64 `id`" in line)
+    example, digest = clause.split("give `")[1].removesuffix("`.").split("`, hence `")
+    tensor = tables.extension([], "arrow.fixed_shape_tensor", '{"shape": [2, 3]}')
+    columns: list[tables.Column] = [("id", "int64", True), ("t", "fixed_size_list<item: float>[6]", True, (tensor,))]
+    assert tables.fingerprint(columns) == digest == hashlib.sha256(example.encode()).hexdigest()
+    assert tables.extension([0, 1], "arrow.x", '{"b": "\u00e4", "a": []}') == ((0, 1), "arrow.x", '{"a":[],"b":"\\u00e4"}')
+    assert tables.extension([], "lance.json", "{ }") == tables.extension([], "lance.json") == ((), "lance.json", "")
+    for name, text in (("my.own", '{"b": 1}'), ("arrow.x", "[1, 2]"), ("arrow.x", "no JSON"), ("lancet", "{}")):
+        assert tables.extension([], name, text) == ((), name, text)
 
 
 def test_versions_of_a_table() -> None:
