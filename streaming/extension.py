@@ -16,9 +16,17 @@ BLOB: Final = "lance.blob.v2"
 _HIDDEN: Final = {NAME: b"*****:extension:name", TEXT: b"*****:extension:metadata"}
 
 
+def extension_name(field: pa.Field) -> str | None:
+    """The name of the field's extension type, if it has one, known to this process or not."""
+    if isinstance(field.type, pa.BaseExtensionType):
+        return str(field.type.extension_name)
+    name = (field.metadata or {}).get(NAME)
+    return None if name is None else name.decode()
+
+
 def has_extension(field: pa.Field) -> bool:
     """Whether the field, or one inside it, has an extension type."""
-    return isinstance(field.type, pa.BaseExtensionType) or NAME in (field.metadata or ()) or any(map(has_extension, children(field.type)))
+    return extension_name(field) is not None or any(map(has_extension, children(field.type)))
 
 
 def children(kind: pa.DataType) -> list[pa.Field]:

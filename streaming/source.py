@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming.arguments import brief, integer, shown
+from streaming.blobs import check_blobs
 from streaming.engine import KEEP_VERSIONS, reading, refuse_if_gone
 from streaming.errors import ArgumentTypeError, FilterError, ReadError, VersionError
 from streaming.extension import counted
@@ -78,13 +79,14 @@ class Source:
 
         Raises
         ------
-        VersionError, UnknownColumnError, FilterError
+        VersionError, UnknownColumnError, ArgumentValueError, FilterError
             The version, a column or the predicate does not fit the table.
         """
         handle = _pin(table, version)
         moment = Moment(handle)  # before the scan, which may take long
         where, remedy = f"version {handle.version} of table {handle.name!r}", older_version(version, handle.version)
         names = resolve(columns, handle.schema, where, remedy)
+        check_blobs(handle.schema, names)
         selection = None if predicate is None else _select(handle, moment, predicate, where, remedy)
         return cls(handle, moment, factory, names, selection)
 
