@@ -7,7 +7,7 @@ lists and tuples as torch makes them, and of ``Tensor``. Whose memory they stand
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 from math import prod
 from typing import Any
@@ -17,10 +17,11 @@ from model.errors import ModelError
 Row = dict[str, Any]
 Type = tuple[Any, ...]
 """The type of a column: ``("int16",)`` and the others of ``NATIVE``; ``("string",)``, ``("binary",)``; ``("list", item)`` and, of fixed
-size, ``("list", item, size)``; ``("struct", {name: type})``; ``("date", unit)``, ``("timestamp", unit)`` and ``("duration", unit)`` with
-the units of NumPy; ``("other",)`` for all that the chapter does not name."""
+size, ``("list", item, size)``; ``("struct", {name: type})``; ``("tensor", item, *shape)`` and ``("bfloat16",)`` (BAT-14);
+``("date", unit)``, ``("timestamp", unit)`` and ``("duration", unit)`` with the units of NumPy; ``("other",)`` for all that the chapter
+does not name."""
 
-NATIVE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "bool")
+NATIVE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64", "bool")
 MOMENTS = {"date": "datetime64", "timestamp": "datetime64", "duration": "timedelta64"}
 MICROSECONDS = {"D": 86_400_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
 INT64 = range(-(2**63), 2**63)
@@ -144,10 +145,20 @@ def numpy_batch(rows: Sequence[Row], types: Mapping[str, Type]) -> Row:
     return {name: native([row[name] for row in rows], kind, name, arrays=True) for name, kind in types.items()}
 
 
+def carried(extension: str, storage: Type, shape: Sequence[int] = ()) -> Type:
+    """The type that a column of an extension type is like in rows and batches, but in ``format="arrow"`` (BAT-14).
+
+    The shape is the one that is meant, after the permutation. In a row a tensor is a ``Tensor``.
+    """
+    if extension == "arrow.fixed_shape_tensor":
+        return ("tensor", storage[1], *shape)
+    return {"lance.bfloat16": ("bfloat16",), "arrow.bool8": ("bool",)}.get(extension, storage)
+
+
 def native(values: Sequence[Any], kind: Type, column: str, arrays: bool) -> Any:
     """A column in its own type (BAT-5, BAT-6). Where a struct is null, so are its entries."""
     if element(kind) in NATIVE:
-        blocks = [block(value, kind, column) for value in values]
+        blocks = [block(value, kind, column, arrays) for value in values]
         return stack(blocks) if len({tensor.shape for tensor in blocks}) == 1 else blocks
     if kind[0] == "struct":
         entries = {name: [None if value is None else value[name] for value in values] for name in kind[1]}
@@ -163,23 +174,28 @@ def native(values: Sequence[Any], kind: Type, column: str, arrays: bool) -> Any:
 
 def element(kind: Type) -> str:
     """What a type is below all its lists."""
-    while kind[0] == "list":
+    while kind[0] in ("list", "tensor"):
         kind = kind[1]
     return str(kind[0])
 
 
-def block(value: Any, kind: Type, column: str) -> Tensor:
+def block(value: Any, kind: Type, column: str, arrays: bool) -> Tensor:
     """A number, or a list of numbers of any depth, of one row.
 
     Lists of different lengths inside one row are no "list of B tensors", so BAT-5 does not name them: "any other type".
     """
     if value is None:
         raise refusal(column, "a null in or among numbers")
+    # NumPy has no bfloat16; every one is a float32.
+    dtype = "float32" if arrays and element(kind) == "bfloat16" else element(kind)
+    if kind[0] == "tensor":
+        assert isinstance(value, Tensor)
+        return replace(value, dtype=dtype)
     if kind[0] != "list":
-        return Tensor(kind[0], (), (value,))
-    parts = [block(entry, kind[1], column) for entry in value]
+        return Tensor(dtype, (), (value,))
+    parts = [block(entry, kind[1], column, arrays) for entry in value]
     if not parts:
-        return Tensor(element(kind), empty(kind), ())
+        return Tensor(dtype, empty(kind), ())
     if len({part.shape for part in parts}) > 1:
         raise refusal(column, "lists of different lengths inside one row")
     return stack(parts)
@@ -191,7 +207,7 @@ def empty(kind: Type) -> tuple[int, ...]:
     while kind[0] == "list":
         sizes.append(kind[2] if len(kind) > 2 else 0)
         kind = kind[1]
-    return (0, *sizes[1:])
+    return (0, *sizes[1:], *(kind[2:] if kind[0] == "tensor" else ()))
 
 
 def ticks(value: Any, unit: str) -> int | None:

@@ -14,6 +14,8 @@ from pyarrow import types
 from torch.utils.data import default_collate
 
 from streaming.errors import BatchError
+from streaming.extension import children, extension_name, storage_type
+from streaming.plain import TENSOR, blocks, has_tensor, is_bfloat16, plain, python_values, storage
 from streaming.sql import quoted
 
 FORMATS: Final = ("python", "torch", "numpy", "arrow")
@@ -93,15 +95,26 @@ def make_batch(rows: pa.RecordBatch | pa.Table, layout: str, travels: bool = Fal
     """
     if layout == "arrow":
         return rows.combine_chunks().to_batches()[0] if isinstance(rows, pa.Table) else rows
-    build = _BUILDERS[layout]
     batch = {}
-    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+    stored, rows = rows, plain(rows, bits=layout == "torch")
+    for i, (name, column) in enumerate(zip(rows.schema.names, rows.columns, strict=True)):
         try:
-            value = build(_whole(column))
+            value = _BUILDERS[layout](_whole(column)) if rows is stored else _of_extension(stored, i, column, layout)
             batch[name] = value if travels else _unpacked(value)
         except _REFUSALS as error:
             raise BatchError(_refusal(name, column, layout, error), name) from error
     return batch
+
+
+def _of_extension(stored: pa.RecordBatch | pa.Table, i: int, column: pa.Array | pa.ChunkedArray, layout: str) -> Any:
+    """Column `i` of rows some of whose columns have extension types, `column` in ordinary ones (BAT-14)."""
+    field = stored.schema.field(i)
+    if layout == "python" and has_tensor(field):
+        return _tensors(stored.column(i), field)
+    if layout == "numpy" and has_tensor(field):
+        return _arrays(stored.column(i), column, field)
+    value = _BUILDERS[layout](_whole(column))
+    return _with_halves(value, field) if layout == "torch" else value
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -161,6 +174,30 @@ def _python(column: pa.Array) -> Any:
 
 def _entry_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if _is_list(kind) else kind
+
+
+def _tensors(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> Any:
+    """Tensors of fixed shape (BAT-14), which are arrays in rows, or what holds them."""
+    found = blocks(column, field) if extension_name(field) == TENSOR and column.null_count == 0 else None
+    if found is not None:
+        return torch.from_numpy(found.copy(order="C"))
+    pieces = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return default_collate([value for piece in pieces for value in python_values(piece, field)])
+
+
+def _arrays(stored: Any, column: Any, field: pa.Field) -> Any:
+    """The same in NumPy: where the values are objects, tensors in them are arrays too."""
+    stored, column = _whole(stored), _whole(column)
+    if types.is_struct(column.type) and _distinct(column.type):
+        inner = children(storage_type(field))
+        parts = zip(storage(stored).flatten(), column.flatten(), inner, strict=True)
+        return {child.name: _arrays(below, plain_one, child) for below, plain_one, child in parts}
+    if _is_numeric(column.type) or not has_tensor(field):
+        return _BUILDERS["numpy"](column)
+    objects = np.empty(len(column), dtype=object)
+    for row, value in enumerate(python_values(stored, field)):
+        objects[row] = value  # at once, NumPy would make one array of arrays
+    return objects
 
 
 # ---- torch and numpy: native types
@@ -245,6 +282,22 @@ _BUILDERS: Final[dict[str, Callable[[pa.Array], Any]]] = {
         other=_objects,
     ).build,
 }
+
+
+def _with_halves(value: Any, field: pa.Field) -> Any:
+    """What was made of a column, int16 that are the bits of bfloat16 (BAT-14) as such."""
+    if is_bfloat16(field):
+        return _halves(value)
+    inner = children(storage_type(field))
+    if isinstance(value, dict):
+        return {child.name: _with_halves(value[child.name], child) for child in inner}
+    return _with_halves(value, inner[0]) if len(inner) == 1 else value
+
+
+def _halves(value: Any) -> Any:
+    if isinstance(value, Deferred):
+        return Deferred(value.function, (_halves(value.arguments[0]), *value.arguments[1:]))
+    return [_halves(row) for row in value] if isinstance(value, list) else value.view(torch.bfloat16)
 
 
 # ---- Arrow

@@ -24,9 +24,19 @@ def extension_name(field: pa.Field) -> str | None:
     return None if name is None else name.decode()
 
 
+def any_extension(schema: pa.Schema) -> bool:
+    """Whether a column, or a field inside one, may have an extension type: for every batch, so without a walk."""
+    return NAME in schema.serialize().to_pybytes()
+
+
 def has_extension(field: pa.Field) -> bool:
     """Whether the field, or one inside it, has an extension type."""
     return extension_name(field) is not None or any(map(has_extension, children(field.type)))
+
+
+def storage_type(field: pa.Field) -> pa.DataType:
+    """The field's type, that below its extension type if it has one."""
+    return field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
 
 
 def children(kind: pa.DataType) -> list[pa.Field]:

@@ -13,6 +13,7 @@ from streaming.delivery import BatchDelivery, Delivery
 from streaming.ending import EndingIterator
 from streaming.order import Order
 from streaming.pipeline import Cutter, ReadAhead, RowSequence, Supply, WindowReader
+from streaming.plain import python_rows
 from streaming.position import Position
 from streaming.source import Source
 from streaming.stats import Meter
@@ -96,7 +97,7 @@ class RowReader(Iterator[Any]):
             with self.meter.batching():
                 chunk = self._cutter.some(_CHUNK_ROWS)
                 if chunk is not None:
-                    self.ready.extend(chunk.to_pylist())
+                    self.ready.extend(python_rows(chunk))
             return chunk is not None
         with self.meter.batching():
             outcome = self._outcomes.next()

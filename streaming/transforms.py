@@ -15,6 +15,7 @@ import pyarrow as pa
 from streaming import arguments
 from streaming.columns import Columns, check_columns, concatenate, cut, one_row
 from streaming.errors import ArgumentValueError, TransformError
+from streaming.plain import python_rows
 from streaming.stats import Meter
 
 Transform = Callable[[pa.RecordBatch], Any]
@@ -130,7 +131,7 @@ class Transforming:
         return Outcome(rows, len(pieces), pieces if self.columnar else None, filled, _not_the_end(bad))
 
     def _stand_in(self, row: pa.RecordBatch, error: Exception) -> Any:
-        value = self.fill(row.to_pylist()[0], error) if callable(self.fill) else self.fill
+        value = self.fill(python_rows(row)[0], error) if callable(self.fill) else self.fill
         return one_row(value) if self.columnar else [value]
 
     def _none(self, failure: Exception) -> Outcome:
