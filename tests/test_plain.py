@@ -210,7 +210,7 @@ def as_model_batch(value: Any) -> Any:
 
 def as_lists(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return value.tolist()
+        return as_lists(list(value)) if value.dtype == object else value.tolist()
     if isinstance(value, dict):
         return {name: as_lists(item) for name, item in value.items()}
     return [as_lists(item) for item in value] if isinstance(value, list) else value
@@ -263,6 +263,16 @@ def test_rows_are_those_of_ordinary_columns_with_tensors_as_arrays(drawn: Any) -
                 make_batch(rows, "python")
             continue
         assert same(make_batch(rows, "python"), expected)
+
+
+def test_tensors_in_arrays_of_objects_are_arrays() -> None:
+    """BAT-14: as in rows."""
+    field = field_of(("struct", ("list", ("struct", "turned", "int")), "int"))
+    value = {"f0": [{"f0": tensor("turned", 3)[0], "f1": 1}], "f1": 2}
+    rows = known(pa.record_batch([pa.array([value], field.type)], schema=pa.schema([field])))
+    found = make_batch(rows, "numpy")["x"]["f0"][0][0]["f0"]
+    assert isinstance(found, np.ndarray)
+    assert found.tolist() == tensor("turned", 3)[1]
 
 
 @pytest.mark.parametrize("kind", [*TENSORS, "bfloat16"])
