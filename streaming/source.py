@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming.arguments import brief, integer, shown
-from streaming.blobs import check_blobs
+from streaming.blobs import blob_columns, with_bytes
 from streaming.engine import KEEP_VERSIONS, reading, refuse_if_gone
 from streaming.errors import ArgumentTypeError, FilterError, ReadError, VersionError
 from streaming.extension import counted
@@ -55,6 +55,7 @@ class Source:
         self._handle, self._factory = handle, factory
         self._recipe: Recipe | None = None
         self._columns = [*columns, _KEY]
+        self._blobs = blob_columns(handle.schema, columns)
         self._selection = selection
         self._held: pa.RecordBatch | None = None
         self.name: str = handle.name
@@ -86,7 +87,7 @@ class Source:
         moment = Moment(handle)  # before the scan, which may take long
         where, remedy = f"version {handle.version} of table {handle.name!r}", older_version(version, handle.version)
         names = resolve(columns, handle.schema, where, remedy)
-        check_blobs(handle.schema, names)
+        blob_columns(handle.schema, names)  # before the scan
         selection = None if predicate is None else _select(handle, moment, predicate, where, remedy)
         return cls(handle, moment, factory, names, selection)
 
@@ -142,7 +143,7 @@ class Source:
         wanted = offsets[ascending]
         # Ascending, so that neighbours are read as ranges.
         with self._reading(f"a read of {len(wanted)} rows"):
-            table = handle.take_offsets(wanted.tolist()).select(self._columns).to_arrow()
+            table = handle.take_offsets(wanted.tolist()).select(self._asked()).to_arrow()
         found = table.column(_KEY).to_numpy()
         self._verify()
         by_key = np.argsort(found, kind="stable")
@@ -152,7 +153,14 @@ class Source:
             )
         index = np.empty_like(ascending)
         index[ascending] = by_key
+        with self._reading(f"fetching blobs of {len(wanted)} rows"):
+            table = with_bytes(handle, table, self._blobs)
         return Window(_one_batch(table.select(self._columns[:-1])), index)
+
+    def _asked(self) -> list[str]:
+        """What a query is asked for: the key, and where there are blobs the row id instead of them."""
+        names = [name for name in self._columns if name not in self._blobs]
+        return [*names, ROW_ID] if self._blobs and ROW_ID not in names else names
 
     def _opened(self) -> Any:
         """The handle; in a process that the source travelled to, the pinned version opened again, if it still is what it was."""
@@ -196,8 +204,8 @@ class Source:
     def _all_rows(self) -> pa.RecordBatch:
         """All selected rows in their order."""
         with self._reading("a read of all rows"):
-            table = self._handle.search().select(self._columns).to_arrow()
-        table = table.sort_by(_KEY).drop_columns([_KEY])
+            table = self._handle.search().select(self._asked()).to_arrow().sort_by(_KEY)
+            table = with_bytes(self._handle, table, self._blobs).select(self._columns[:-1])
         return _one_batch(table if self._selection is None else table.take(self._selection.all()))
 
 

@@ -58,8 +58,11 @@ COLUMNS = {
     "numbers, booleans": [pa.array([1, 2], pa.int16()), pa.array([1.5, 2], pa.float32()), pa.array([True, False])],
     "lists of k numbers": [pa.array([[1, 2], [3, 4]]), pa.array([[1.5, 2], [3, 4]], pa.list_(pa.float32(), 2))],
     "lists of different lengths": [pa.array([[1], [2, 3]])],
-    "strings, binaries": [pa.array(["a", "b"]), pa.array([b"a", b"bc"])],
+    "strings, binaries, blobs": [pa.array(["a", "b"]), pa.array([b"a", b"bc"])],
     "struct": [pa.array([{"a": 1}, {"a": 2}])],
+    "tensors of fixed shape": [
+        pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int8(), [1, 2]), pa.array([[1, 2], [3, 4]], pa.list_(pa.int8(), 2)))
+    ],
     "dates, timestamps, durations": [pa.array([1, 2], kind) for kind in (pa.date32(), pa.timestamp("us", "UTC"), pa.duration("s"))],
     "decimals and others": [pa.array([1, 2], pa.decimal128(5, 2)), pa.array([1, 2], pa.time32("s"))],
     "null": [pa.array([None, 1]), pa.array([1.5, None])],
