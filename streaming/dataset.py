@@ -29,7 +29,7 @@ from streaming.stats import Account, Stats
 from streaming.topology import resolve
 from streaming.torch_iterator import find
 from streaming.transforms import Transform
-from streaming.travel import goes_to_a_plain_loaders_worker
+from streaming.travel import plain_iterator_that_takes
 
 _log = logging.getLogger(__name__)
 
@@ -310,10 +310,11 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
 
         What a plain DataLoader's worker delivers is not seen here: from now on the place is unknown (WRK-17, WRK-19).
         """
-        if goes_to_a_plain_loaders_worker(self):
+        taking = plain_iterator_that_takes(self)
+        if taking is not None:
             self._refuse_resharding()
             check_picklable(**self._functions())
-            self._position.travel()
+            self._position.travel(taking)
         return {**vars(self), "_position": copy(self._position), "_account": Account()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

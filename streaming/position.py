@@ -10,7 +10,7 @@ import logging
 import weakref
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from streaming.arguments import integer
 from streaming.cycle import Cursor, RankSequence
@@ -127,6 +127,7 @@ class Position:
         self._topology = topology
         self._newest: weakref.ref[Handle] | None = None
         self._taken_before = 0
+        self._elsewhere: tuple[weakref.ref[Any], ...] = ()
         self._standing = self._at(Cursor(epoch), source, identity)
 
     @property
@@ -150,10 +151,11 @@ class Position:
             A plain DataLoader delivers in worker processes, or this is one of several such workers (WRK-19).
         """
         standing = self._standing
-        if standing.travelled:
+        if standing.travelled or self._delivering():
             raise UnknownPlaceError(
                 "worker processes of a plain DataLoader (several ones of a StatefulDataLoader) deliver rows that this dataset does not "
-                "see, so its place is not known: use StreamingDataLoader, or call load_state_dict or set_epoch"
+                "see, so its place is not known: use StreamingDataLoader, or end that loader's iterator (del it; no persistent_workers), "
+                "then call load_state_dict or set_epoch"
             )
         cursor = standing.cursor()
         if cursor is None:
@@ -186,8 +188,18 @@ class Position:
         now = self._standing
         self._install(self._at(Cursor(now.floor().epoch), now.source, now.identity))
 
-    def travel(self, *, away: bool = True) -> None:
-        """Workers of a plain DataLoader deliver what is not seen here, in the trainer or in one of several of them (WRK-19)."""
+    def travel(self, taking: object = None, *, away: bool = True) -> None:
+        """Workers of a plain DataLoader deliver what is not seen here, in the trainer or in one of several of them (WRK-19).
+
+        Parameters
+        ----------
+        taking : object
+            In the trainer, torch's iterator that takes a copy there. While it lives the place is not known, whatever moves.
+        away : bool
+            False in an only worker, which sees everything.
+        """
+        if taking is not None:
+            self._elsewhere = (*self._delivering(), weakref.ref(taking))
         self._standing = replace(self._standing, travelled=away)
 
     # ---- passes
@@ -249,6 +261,7 @@ class Position:
         begun = self._next_standing(delivery, workers, batch_size, continuing)
         if now.asked and not begun.remaining():
             _log.warning("set_epoch(%d) asked for an epoch that is already completed: this pass is empty", now.floor().epoch)
+        self._elsewhere = ()
         self._install(begun)
         return begun
 
@@ -262,8 +275,9 @@ class Position:
 
     def __getstate__(self) -> dict[str, object]:
         """A copy has no iterator, and counts by itself; where the place is not known, it does not know it either."""
-        standing = replace(self._standing, delivery=copy(self._standing.delivery))
-        return {**vars(self), "_standing": standing, "_newest": None}
+        travelled = self._standing.travelled or bool(self._delivering())
+        standing = replace(self._standing, delivery=copy(self._standing.delivery), travelled=travelled)
+        return {**vars(self), "_standing": standing, "_newest": None, "_elsewhere": ()}
 
     def _at(self, cursor: Cursor, source: Source, identity: Identity, replay: int = 0) -> Standing:
         sequence = RankSequence(self._topology, identity.selected_rows // identity.num_splits, cursor)
@@ -304,6 +318,10 @@ class Position:
         taken = self.rows_taken - standing.delivery.received
         self._standing = standing
         self._taken_before = taken
+
+    def _delivering(self) -> tuple[weakref.ref[Any], ...]:
+        """Iterators of plain DataLoaders that may still deliver from their workers."""
+        return tuple(reference for reference in self._elsewhere if not getattr(reference(), "_shutdown", reference() is None))
 
     def _refuse_inside(self, what: str) -> None:
         newest = self._newest() if self._newest is not None else None

@@ -20,26 +20,27 @@ class _Search(threading.local):
 _search = _Search()
 
 
-def goes_to_a_plain_loaders_worker(dataset: object) -> bool:
-    """Whether torch's multi-process iterator is sending this dataset, by itself or in a wrapper.
+def plain_iterator_that_takes(dataset: object) -> Any:
+    """torch's multi-process iterator that is sending this dataset to its workers, by itself or in a wrapper, if one is.
 
     A dataset that is held by a collate_fn, or by the dataset of a StreamingDataLoader, may travel to any worker and delivers nothing there.
     """
     if _search.wanted is not None:
         _search.found |= dataset is _search.wanted
-        return False
-    sent = _sent_by_torch()
+        return None
+    iterator = _being_built()
+    sent = getattr(iterator, "_dataset", None)
     if sent is None or isinstance(sent, Replica):
-        return False
-    return sent is dataset or _holds(sent, dataset)
+        return None
+    return iterator if sent is dataset or _holds(sent, dataset) else None
 
 
-def _sent_by_torch() -> Any:
-    """The dataset of the multi-process iterator that is being built, if one is."""
+def _being_built() -> Any:
+    """torch's multi-process iterator that is being built, if one is."""
     frame = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_name == "__init__" and frame.f_code.co_filename.endswith("dataloader.py"):
-            return getattr(frame.f_locals.get("self"), "_dataset", None)
+            return frame.f_locals.get("self")
         frame = frame.f_back  # type: ignore[assignment]
     return None
 

@@ -237,6 +237,30 @@ def test_a_wrapped_dataset_travels_too(table: Any) -> None:
     assert bystander.state_dict() == make(table).state_dict()
 
 
+def test_a_plain_iterator_that_lives_on_is_not_forgotten(table: Any) -> None:
+    """WRK-19: it delivers what its workers have, whatever the dataset was asked for in the meantime."""
+    dataset = make(table)
+    arguments: dict[str, Any] = {
+        "batch_size": 4,
+        "num_workers": 1,
+        "collate_fn": jobs.with_process,
+        "multiprocessing_context": "forkserver",
+    }
+    plain, persistent = DataLoader(dataset, **arguments), DataLoader(dataset, persistent_workers=True, **arguments)
+    list(persistent)
+    held = iter(plain)
+    for loader, epoch in ((persistent, 1), (held, 2)):
+        dataset.set_epoch(epoch)
+        next(iter(loader))
+        for place in (dataset, pickle.loads(pickle.dumps(dataset))):
+            with pytest.raises(UnknownPlaceError, match="persistent_workers"):
+                place.state_dict()
+    list(held)
+    del loader, persistent
+    dataset.set_epoch(3)
+    assert dataset.state_dict()["epoch"] == 3
+
+
 def test_wrappers_that_divide_among_ranks_are_seen_with_workers(table: Any) -> None:
     """ASG-7: one iterates the dataset in the worker, the other lets it travel there."""
     dataset = make(table, rank=0, world_size=2)
