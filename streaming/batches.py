@@ -15,6 +15,7 @@ from torch.utils.data import default_collate
 
 from streaming.errors import BatchError
 from streaming.extension import children, extension_name, storage_type
+from streaming.joining import large, whole, whole_column
 from streaming.plain import TENSOR, blocks, has_tensor, is_bfloat16, plain, python_values, storage
 from streaming.sql import quoted
 
@@ -94,13 +95,15 @@ def make_batch(rows: pa.RecordBatch | pa.Table, layout: str, travels: bool = Fal
         A column that the format cannot hold (BAT-4 to BAT-6).
     """
     if layout == "arrow":
-        return rows.combine_chunks().to_batches()[0] if isinstance(rows, pa.Table) else rows
+        return whole(rows) if isinstance(rows, pa.Table) else rows
     batch = {}
     stored, rows = rows, plain(rows, bits=layout == "torch")
     for i, (name, column) in enumerate(zip(rows.schema.names, rows.columns, strict=True)):
         try:
-            value = _BUILDERS[layout](_whole(column)) if rows is stored else _of_extension(stored, i, column, layout)
+            value = _BUILDERS[layout](_whole(name, column)) if rows is stored else _of_extension(stored, i, column, layout)
             batch[name] = value if travels else _unpacked(value)
+        except BatchError:
+            raise
         except _REFUSALS as error:
             raise BatchError(_refusal(name, column, layout, error), name) from error
     return batch
@@ -113,19 +116,19 @@ def _of_extension(stored: pa.RecordBatch | pa.Table, i: int, column: pa.Array | 
         return _tensors(stored.column(i), field)
     if layout == "numpy" and has_tensor(field):
         return _arrays(stored.column(i), column, field)
-    value = _BUILDERS[layout](_whole(column))
+    value = _BUILDERS[layout](_whole(field.name, column))
     return _with_halves(value, field) if layout == "torch" else value
 
 
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+def _whole(name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """A column in one piece, where its pieces are not made objects one by one."""
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) and not _is_text(column.type) else column
+    return whole_column(name, column) if isinstance(column, pa.ChunkedArray) and not _is_text(column.type) else column
 
 
 def _refusal(name: str, column: pa.Array | pa.ChunkedArray, layout: str, error: Exception) -> str:
     """What is wrong, and the formats that would do, found by trying them."""
     why = "it has null" if column.null_count else str(error)
-    others = [f'"{other}"' for other in ("torch", "numpy") if other != layout and _takes(other, column)]
+    others = [f'"{other}"' for other in ("torch", "numpy") if other != layout and _takes(other, name, column)]
     arrow = '"arrow"'
     without_null = f' select rows without null (filter="{quoted(name)} IS NOT NULL"),' if column.null_count else ""
     return (
@@ -135,9 +138,9 @@ def _refusal(name: str, column: pa.Array | pa.ChunkedArray, layout: str, error: 
     )
 
 
-def _takes(layout: str, column: pa.Array | pa.ChunkedArray) -> bool:
+def _takes(layout: str, name: str, column: pa.Array | pa.ChunkedArray) -> bool:
     try:
-        _BUILDERS[layout](_whole(column))
+        _BUILDERS[layout](_whole(name, column))
     except _REFUSALS:
         return False
     return True
@@ -187,7 +190,7 @@ def _tensors(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> Any:
 
 def _arrays(stored: Any, column: Any, field: pa.Field) -> Any:
     """The same in NumPy: where the values are objects, tensors in them are arrays too."""
-    stored, column = _whole(stored), _whole(column)
+    stored, column = _whole(field.name, stored), _whole(field.name, column)
     if types.is_struct(column.type) and _distinct(column.type):
         inner = children(storage_type(field))
         parts = zip(storage(stored).flatten(), column.flatten(), inner, strict=True)
@@ -228,7 +231,9 @@ class _Native:
         """The column."""
         kind = column.type
         if types.is_dictionary(kind):
-            return self.build(column.dictionary_decode())
+            # The values may be more bytes than the dictionary.
+            values = column.dictionary.cast(large(kind.value_type))
+            return self.build(pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode())
         if _is_text(kind):
             return self.text(column)
         if types.is_struct(kind) and _distinct(kind):

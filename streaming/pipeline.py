@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from streaming import arguments
+from streaming.joining import below, whole
 from streaming.order import Order, Positions
 from streaming.source import Source
 from streaming.stats import Meter
@@ -249,12 +250,12 @@ class Cutter:
             rows -= part.num_rows
         if len(parts) <= 1:
             return parts[0] if parts else None
-        return pa.Table.from_batches(parts)
+        return below(parts)
 
     def exactly_one(self, rows: int) -> pa.RecordBatch | None:
         """As `exactly`, but always in one piece."""
         found = self.exactly(rows)
-        return found.combine_chunks().to_batches()[0] if isinstance(found, pa.Table) else found
+        return whole(found) if isinstance(found, pa.Table) else found
 
     def close(self) -> None:
         """Let go of everything."""

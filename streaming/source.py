@@ -21,6 +21,7 @@ from streaming.blobs import blob_columns, with_bytes
 from streaming.engine import KEEP_VERSIONS, reading, refuse_if_gone
 from streaming.errors import ArgumentTypeError, FilterError, ReadError, VersionError
 from streaming.extension import counted
+from streaming.joining import whole
 from streaming.moment import Moment
 from streaming.order import Positions
 from streaming.projection import ROW_ID, resolve
@@ -57,7 +58,7 @@ class Source:
         self._columns = [*columns, _KEY]
         self._blobs = blob_columns(handle.schema, columns)
         self._selection = selection
-        self._held: pa.RecordBatch | None = None
+        self._held: tuple[pa.RecordBatch, pa.Schema] | None = None
         self.name: str = handle.name
         self.version = int(handle.version)
         self.branch: str = handle.current_branch() or "main"
@@ -136,7 +137,8 @@ class Source:
             It failed, or other rows came back; the version went away (DLV-5).
         """
         if self._held is not None:
-            return Window(self._held, rows.astype(np.int64))
+            batch, schema = self._held
+            return Window(batch, rows.astype(np.int64), schema)
         handle = self._opened()
         offsets = rows if self._selection is None else self._selection.offsets(rows)
         ascending = np.argsort(offsets)
@@ -155,7 +157,8 @@ class Source:
         index[ascending] = by_key
         with self._reading(f"fetching blobs of {len(wanted)} rows"):
             table = with_bytes(handle, table, self._blobs)
-        return Window(_one_batch(table.select(self._columns[:-1])), index)
+        table = table.select(self._columns[:-1])
+        return Window(whole(table), index, table.schema)
 
     def _asked(self) -> list[str]:
         """What a query is asked for: the key, and where there are blobs the row id instead of them."""
@@ -201,16 +204,15 @@ class Source:
                 state["_selection"] = None
         return state
 
-    def _all_rows(self) -> pa.RecordBatch:
-        """All selected rows in their order."""
+    def _all_rows(self) -> tuple[pa.RecordBatch, pa.Schema]:
+        """All selected rows in their order, and the types of a few of them."""
         with self._reading("a read of all rows"):
-            table = self._handle.search().select(self._asked()).to_arrow().sort_by(_KEY)
-            table = with_bytes(self._handle, table, self._blobs).select(self._columns[:-1])
-        return _one_batch(table if self._selection is None else table.take(self._selection.all()))
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    return table.combine_chunks().to_batches()[0]
+            table = self._handle.search().select(self._asked()).to_arrow()
+            stored = np.argsort(table.column(_KEY).to_numpy())
+            table = with_bytes(self._handle, table, self._blobs)
+        wanted = stored if self._selection is None else stored[self._selection.all().astype(np.int64)]
+        table = table.select(self._columns[:-1])
+        return whole(table).take(pa.array(wanted)), table.schema
 
 
 def check_table(table: object) -> None:

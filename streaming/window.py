@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streaming.joining import fitted
+
 
 @dataclass(frozen=True)
 class Window:
@@ -19,10 +21,13 @@ class Window:
         The rows as they came.
     index : array of shape (n,)
         For each wanted row, in order, its place among them.
+    schema : pyarrow.Schema
+        The types of the wanted rows; all rows together may need large ones (BAT-17).
     """
 
     read: pa.RecordBatch
     index: npt.NDArray[np.int64]
+    schema: pa.Schema
 
     def __len__(self) -> int:
         return len(self.index)
@@ -34,4 +39,4 @@ class Window:
 
     def rows(self, begin: int, end: int) -> pa.RecordBatch:
         """The wanted rows ``begin <= i < end``, in memory of their own."""
-        return self.read.take(pa.array(self.index[begin:end]))
+        return fitted(self.read.take(pa.array(self.index[begin:end])), self.schema)

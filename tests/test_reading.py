@@ -52,7 +52,8 @@ class Stage:
 
     def read(self, begin: int, end: int) -> Window:
         window = self.done
-        rows = Weighed(pa.record_batch({"id": range(begin, end)}), np.arange(end - begin), sum(self.sizes[begin:end]))
+        batch = pa.record_batch({"id": range(begin, end)})
+        rows = Weighed(batch, np.arange(end - begin), batch.schema, sum(self.sizes[begin:end]))
         self.clock += self.seconds(window)
         self.events.append(reading.Arrived(window, rows.nbytes, self.seconds(window)))
         return rows
