@@ -7,7 +7,8 @@ How rows are read is free, so a judge says only what no permitted reader does. W
   and a whole batch fits where even the largest mean says so. Before anything has arrived nothing is said of bytes. A reader that judges by
   something finer than means of windows, its smallest row say, is outside; one that judges larger than the largest mean may read less than
   whole batches, and is then accused wrongly: REA-3 asks for "the same judgement".
-- Nothing is judged when bytes arrive: rows that grew are no fault of the reader (REA-2). The next read that it begins is.
+- Nothing is judged when bytes arrive: rows that grew are no fault of the reader (REA-2). The next read that it begins is. Nor is asked
+  whether it looked at rows, only what it made of that: what it gives back counts as one more estimate.
 - One window held and one being read are excused from the budget, not from REA-3. Before the first arrives, that is two being read.
 - That a reader reads ahead at all, and more where storage is slow, is not asked of it: a trace shows only what was begun.
 - Where ``read_batch_size`` is smaller than a batch, a batch may hold more rows of one split than it allows (partial cycles, workers in
@@ -50,7 +51,9 @@ class Reader:
     read_batch_size, io_queue_depth : int or None
         b and q (REA-5); None where not given.
     known : tuple of Fraction
-        Bytes of a row, smallest and largest, where passes before this one have read; else empty.
+        Bytes of a row, smallest and largest, where passes before this one have read, or types say it; else empty.
+    varying : bool
+        Whether types do not say how large a row is (REA-2).
     """
 
     read_ahead_bytes: int
@@ -60,6 +63,7 @@ class Reader:
     read_batch_size: int | None = None
     io_queue_depth: int | None = None
     known: tuple[Fraction, ...] = ()
+    varying: bool = False
 
     def largest_bytes(self, row: Fraction) -> Fraction:
         """Of one window (REA-3), where rows are that large."""
@@ -95,10 +99,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class Taken:
-    """The consumer begins to consume a window; whether it had to wait for it."""
+    """The consumer begins to consume a window; whether it had to wait for it.
+
+    With ``rows``, the window has only so many: the others, and all that was begun behind them, are given back and read anew, and a row of
+    them is judged to have ``foreseen`` bytes (REA-2).
+    """
 
     window: int
     waited: bool = False
+    rows: int | None = None
+    foreseen: Fraction | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +151,8 @@ class Seen:
         Seconds of the quickest read of this pass.
     ended : bool
         Whether the pass is over.
+    foreseen : tuple of Fraction
+        Bytes of rows that were given back.
     """
 
     begun: tuple[int, ...] = ()
@@ -151,6 +163,7 @@ class Seen:
     waits: frozenset[int] = frozenset()
     quickest: float | None = None
     ended: bool = False
+    foreseen: tuple[Fraction, ...] = ()
 
     def reading(self) -> list[int]:
         """The windows of which reads are under way."""
@@ -162,7 +175,7 @@ class Seen:
 
     def means(self, reader: Reader) -> list[Fraction]:
         """Bytes of a row, window by window."""
-        return [*reader.known, *(Fraction(size, self.begun[window]) for window, size in self.arrived.items())]
+        return [*reader.known, *self.foreseen, *(Fraction(size, self.begun[window]) for window, size in self.arrived.items())]
 
     def waiting(self, window: int | None) -> Seen:
         """The consumer has to wait for a window; counted where storage is slow (REA-4)."""
@@ -186,6 +199,12 @@ def after(seen: Seen, event: Event) -> Seen:
     if isinstance(event, Taken):
         assert event.window in seen.held()
         taken = replace(seen, asked=None, current=max(seen.current, event.window))
+        if event.rows is not None:
+            assert 0 < event.rows < seen.begun[event.window]
+            begun = (*seen.begun[: event.window], event.rows)
+            arrived = {window: size for window, size in seen.arrived.items() if window < len(begun)}
+            foreseen = seen.foreseen if event.foreseen is None else (*seen.foreseen, event.foreseen)
+            taken = replace(taken, begun=begun, arrived=arrived, foreseen=foreseen)
         return taken.waiting(event.window) if event.waited else taken
     if isinstance(event, Released):
         assert event.window in seen.held()
@@ -211,6 +230,8 @@ def budget(reader: Reader, seen: Seen, event: Begun) -> Iterable[str]:
     held, reading, means = seen.held(), seen.reading(), seen.means(reader)
     if sum(seen.begun) + event.rows > reader.rows:
         yield "REA-1: more rows than the pass has"
+    if reader.varying and not seen.begun and event.rows > 1:
+        yield "REA-2: more than the first row, and nothing says how large it is"
     if not means or len(held) + len(reading) <= 1:
         return
     total = sum(seen.arrived[window] for window in held) + min(means) * (sum(seen.begun[window] for window in reading) + event.rows)
@@ -222,19 +243,19 @@ def size(reader: Reader, seen: Seen, event: Begun) -> Iterable[str]:
     """REA-3, when a read begins."""
     means, start, batch = seen.means(reader), sum(seen.begun), reader.batch
     bounded = reader.read_batch_size is not None and batch is not None and reader.read_batch_size < batch
-    if not seen.begun:
-        first = min(max(batch or FIRST_ROWS, FIRST_ROWS), FIRST_MOST_ROWS)
+    first = min(max(batch or FIRST_ROWS, FIRST_ROWS), FIRST_MOST_ROWS)
+    if not seen.begun and not reader.varying:
         if event.rows > first:
             yield f"REA-3: more than {first} rows in the first window"
         if batch is not None and event.rows < min(batch, FIRST_MOST_ROWS, reader.rows) and not bounded and not reader.known:
             yield f"REA-3: less than the batch of {batch} rows in the first window"
         return
-    most = min(GROWTH * max(seen.begun), LARGEST_ROWS)
+    most = min(max(GROWTH * max(seen.begun, default=0), first if reader.varying else 0), LARGEST_ROWS)
     if event.rows > most:
         yield f"REA-3: more than {most} rows"
     if event.rows > 1 and means and min(means) * event.rows > reader.largest_bytes(min(means)):
         yield f"REA-3: at least {float(min(means) * event.rows):.0f} bytes"
-    if batch is None or (start + event.rows) % batch == 0 or start + event.rows == reader.rows:
+    if not seen.begun or batch is None or (start + event.rows) % batch == 0 or start + event.rows == reader.rows:
         return
     fits = False
     if means and not bounded:

@@ -15,7 +15,6 @@ from streaming.delivery import BatchDelivery, Delivery
 from streaming.errors import ForkedError, TooFewRowsError
 from streaming.identity import Identity
 from streaming.order import Order
-from streaming.pipeline import RowSequence
 from streaming.position import Position, Standing
 from streaming.recipe import ConnectionFactory, check_picklable
 from streaming.resharding import refuse_resharding
@@ -26,6 +25,7 @@ from streaming.sharding import Shards, check_workers
 from streaming.source import Source, check_table, check_version, older_version
 from streaming.stateful import Stateful
 from streaming.stats import Account, Stats
+from streaming.supply import RowSequence
 from streaming.topology import resolve
 from streaming.torch_iterator import find
 from streaming.transforms import Transform

@@ -141,6 +141,11 @@ class Order:
         self._short_end = np.uint64(start + size - lacking)
         self._filled_end = np.uint64(start + size)
 
+    @property
+    def keeps_neighbours(self) -> bool:
+        """Whether rows that are neighbours in storage come together."""
+        return self._permutation is None or bool(self._clump > 1)
+
     def row(self, position: Positions) -> Positions:
         """Selected row numbers at these positions (ORD-1, ORD-7, ORD-8)."""
         if self._permutation is None:

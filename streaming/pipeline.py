@@ -7,19 +7,18 @@ the next is read; where storage answers slowly, more are read at a time, within 
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 
 from streaming import arguments
 from streaming.joining import below, whole
-from streaming.order import Order, Positions
-from streaming.source import Source
 from streaming.stats import Meter
+from streaming.supply import Supply
 from streaming.window import Window
 
 _FIRST_ROWS: Final = 16
@@ -70,45 +69,15 @@ def resolve(read_ahead_bytes: int, read_batch_size: int | None, io_queue_depth: 
     return ReadAhead(budget, rows, reads)
 
 
-class RowSequence(Protocol):
-    """Which positions come, in order."""
-
-    def __len__(self) -> int: ...
-
-    def positions(self, begin: int, end: int) -> Positions:
-        """Positions of the rows ``begin <= j < end``."""
-
-
-@dataclass(frozen=True)
-class Supply:
-    """The rows of a sequence, to be read.
-
-    Parameters
-    ----------
-    source, order, sequence
-        Where rows are, which row is at a position, and which positions come.
-    """
-
-    source: Source
-    order: Order
-    sequence: RowSequence
-
-    def __len__(self) -> int:
-        return len(self.sequence)
-
-    def read(self, begin: int, end: int) -> Window:
-        """Read the rows ``begin <= j < end``."""
-        return self.source.take(self.order.row(self.sequence.positions(begin, end)))
-
-
 class _Slot:
     """A window that is being read: its place in the sequence of windows."""
 
-    def __init__(self, judged: int) -> None:
+    def __init__(self, begin: int, end: int, judged: int) -> None:
         # In C, unlike Future.result(): an interrupt while waiting leaves no lock behind in an odd state.
-        self.arrival: SimpleQueue[tuple[Window, float] | BaseException] = SimpleQueue()
-        self.judged = judged
+        self.arrival: SimpleQueue[tuple[Window, float, float] | BaseException] = SimpleQueue()
+        self.begin, self.end, self.judged = begin, end, judged
         self.nbytes = 0  # once it has arrived
+        self.read: Future[None] | None = None
 
 
 class WindowReader:
@@ -129,7 +98,9 @@ class WindowReader:
     def __init__(self, supply: Supply, ahead: ReadAhead, meter: Meter, batch_rows: int | None = None) -> None:
         self._supply, self._ahead, self._meter = supply, ahead, meter
         self._batch_rows = batch_rows or 1
-        self._row_bytes = 0.0
+        self._row_bytes = supply.row_bytes or 0.0
+        # Until this row no row is judged to be smaller than that.
+        self._wary_until, self._wary_bytes = 0, 0.0
         self._largest = 0
         self._submitted = 0
         self._depth = 1
@@ -138,7 +109,8 @@ class WindowReader:
         self._held = 0
         self._threads = ThreadPoolExecutor(max_workers=ahead.most_reads, thread_name_prefix="streaming-read")
         meter.buffered = self.buffered
-        self._submit(min(max(batch_rows or 1, _FIRST_ROWS), _FIRST_MOST_ROWS))
+        # Of rows that may have any size the first is read alone.
+        self._submit(1 if supply.row_bytes is None else self._affordable(self._first_rows))
 
     def next_window(self) -> Window | None:
         """Return the next window, at least one row, or None at the end; raises what the read raised."""
@@ -153,7 +125,7 @@ class WindowReader:
         meter.wait_seconds += perf_counter() - began
         if isinstance(arrived, BaseException):
             raise arrived
-        window, seconds = arrived
+        window, seconds, rest_bytes = arrived
         self._held = slot.nbytes
         meter.reads += 1
         meter.bytes_loaded += slot.nbytes
@@ -164,6 +136,8 @@ class WindowReader:
         self._largest = max(self._largest, len(window))
         # Large rows are remembered for a while.
         self._row_bytes = max(slot.nbytes / len(window), self._row_bytes / 2)
+        if slot.begin + len(window) < slot.end:
+            self._give_back(slot.begin + len(window), slot.end, rest_bytes)
         self._fill()
         return window
 
@@ -182,16 +156,40 @@ class WindowReader:
         self._held = 0
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def _give_back(self, begin: int, end: int, row_bytes: float) -> None:
+        """Read these rows again, as large ones, and with them what was to come behind them."""
+        for slot in self._slots:
+            if slot.read is not None:
+                slot.read.cancel()
+        self._slots.clear()
+        self._submitted = begin
+        self._wary_until, self._wary_bytes = end, row_bytes
+
+    @property
+    def _first_rows(self) -> int:
+        return min(max(self._batch_rows, _FIRST_ROWS), _FIRST_MOST_ROWS)
+
+    def _judged(self) -> float:
+        """Bytes of a row that is read next."""
+        return max(self._row_bytes, self._wary_bytes) if self._submitted < self._wary_until else self._row_bytes
+
+    def _most_bytes(self) -> int:
+        most = _LARGE_ROWS_MOST_BYTES if self._judged() > _LARGE_ROW_BYTES else _MOST_BYTES
+        return min(self._ahead.budget // 2, most)
+
+    def _affordable(self, rows: int) -> int:
+        """So many rows, or as many of them as a window may have bytes."""
+        row_bytes = self._judged()
+        return max(1, min(int(self._most_bytes() / row_bytes) if row_bytes else _MOST_ROWS, rows))
+
     def _fill(self) -> None:
         """Read on, as far as depth and budget allow."""
-        large = self._row_bytes > _LARGE_ROW_BYTES
-        most_bytes = min(self._ahead.budget // 2, _LARGE_ROWS_MOST_BYTES if large else _MOST_BYTES)
-        affordable = int(most_bytes / self._row_bytes) if self._row_bytes else _MOST_ROWS
-        rows = max(1, min(affordable, self._largest * _GROWTH, self._ahead.most_rows))
-        depth = min(max(self._depth, 1 + large), self._ahead.most_reads)
+        row_bytes = self._judged()
+        rows = self._affordable(min(max(self._largest * _GROWTH, self._first_rows), self._ahead.most_rows))
+        depth = min(max(self._depth, 1 + (row_bytes > _LARGE_ROW_BYTES)), self._ahead.most_reads)
         while len(self._slots) < depth and self._submitted < len(self._supply):
             ahead = sum(slot.nbytes or slot.judged for slot in self._slots)
-            if self._slots and self._held + ahead + rows * self._row_bytes > self._ahead.budget:
+            if self._slots and self._held + ahead + rows * row_bytes > self._ahead.budget:
                 return
             self._submit(rows)
 
@@ -203,12 +201,13 @@ class WindowReader:
             end = whole
         if begin == end:
             return
+        slot = _Slot(begin, end, int((end - begin) * self._judged()))
         self._submitted = end
-        slot = _Slot(int((end - begin) * self._row_bytes))
+        looks = self._supply.needs_looks(end - begin, self._largest)
         self._slots.append(slot)
         try:
             # The work holds no reference to this reader, so that dropping an iterator ends it at once.
-            self._threads.submit(_read, slot, self._supply, begin, end)
+            slot.read = self._threads.submit(_read, slot, self._supply, self._ahead.budget if looks else None)
         except BaseException:
             # Interrupted while the thread started: whoever keeps the exception would keep it waiting, at exit too.
             self.close()
@@ -263,11 +262,11 @@ class Cutter:
         self._windows.close()
 
 
-def _read(slot: _Slot, supply: Supply, begin: int, end: int) -> None:
+def _read(slot: _Slot, supply: Supply, most_bytes: int | None) -> None:
     began = perf_counter()
     try:
-        window = supply.read(begin, end)
+        window, rest_bytes = supply.read(slot.begin, slot.end, most_bytes)
         slot.nbytes = window.nbytes
-        slot.arrival.put((window, perf_counter() - began))
+        slot.arrival.put((window, perf_counter() - began, rest_bytes))
     except BaseException as error:
         slot.arrival.put(error)

@@ -16,10 +16,10 @@ from torch.utils.data import IterableDataset, get_worker_info
 from streaming.cycle import RankSequence
 from streaming.errors import WorkerFailedError
 from streaming.parcel import Parcel
-from streaming.pipeline import RowSequence
 from streaming.rows import BatchIterator, Reading, RowReader
 from streaming.sharding import Shards, StridedSequence
 from streaming.stats import Figures
+from streaming.supply import RowSequence
 from streaming.topology import Topology
 
 # A batch, its worker's number, its row count, and the worker's figures: of constant size but for the batch (WRK-6, STA-2).

@@ -12,11 +12,12 @@ from streaming.columns import batch_of
 from streaming.delivery import BatchDelivery, Delivery
 from streaming.ending import EndingIterator
 from streaming.order import Order
-from streaming.pipeline import Cutter, ReadAhead, RowSequence, Supply, WindowReader
+from streaming.pipeline import Cutter, ReadAhead, WindowReader
 from streaming.plain import python_rows
 from streaming.position import Position
 from streaming.source import Source
 from streaming.stats import Meter
+from streaming.supply import RowSequence, Supply
 from streaming.transforms import Outcomes, Transforming
 
 # Rows converted to Python objects, or passed to a transform, at a time; fewer where several threads are to share them.

@@ -27,6 +27,7 @@ from streaming.order import Positions
 from streaming.projection import ROW_ID, resolve
 from streaming.recipe import ConnectionFactory, Recipe
 from streaming.selection import Selection
+from streaming.width import fixed_bytes
 from streaming.window import Window
 
 _KEY: Final = "_rowoffset"
@@ -48,6 +49,8 @@ class Source:
         Selected rows (N).
     fingerprint : str
         Schema fingerprint (IDN-5).
+    row_bytes : float or None
+        Bytes of a row, where its types say so.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Source:
         self.branch: str = handle.current_branch() or "main"
         self.rows = int(handle.count_rows()) if selection is None else len(selection)
         self.fingerprint = fingerprint(handle.schema)
+        self.row_bytes = fixed_bytes(pa.schema([handle.schema.field(name) for name in columns]))
         self._moment: Moment | None = moment
         self._created_us: int | None = None
         self._warned = self._verified = False

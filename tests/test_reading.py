@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import lancedb
@@ -18,10 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model import reading
-from streaming import StreamingDataLoader, StreamingDataset, pipeline
+from streaming import StreamingDataLoader, StreamingDataset, pipeline, supply
 from streaming.pipeline import Cutter, ReadAhead, WindowReader
 from streaming.stats import Meter
+from streaming.width import fixed_bytes
 from streaming.window import Window
+from tests.support import numbered_table
 
 
 @dataclass(frozen=True)
@@ -38,33 +41,56 @@ class Weighed(Window):
 class Stage:
     """A clock, threads and queues that do what the test says, and a list of what the reader did."""
 
-    def __init__(self, sizes: list[int], seconds: Callable[[int], float]) -> None:
-        self.sizes, self.seconds = sizes, seconds
+    def __init__(self, sizes: list[int], seconds: Callable[[int], float], row_bytes: float | None = None) -> None:
+        self.sizes, self.seconds, self.row_bytes = sizes, seconds, row_bytes
         self.clock = 0.0
         self.events: list[reading.Event] = []
         self.jobs: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
-        self.begun = self.done = 0
+        self.spans: list[tuple[int, int]] = []
+        self.done = 0
 
     # the supply
 
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def read(self, begin: int, end: int) -> Window:
+    def read(self, begin: int, end: int, most_bytes: int | None) -> tuple[Window, float]:
         window = self.done
+        asked, end = end, self.seen(begin, end, most_bytes)
         batch = pa.record_batch({"id": range(begin, end)})
         rows = Weighed(batch, np.arange(end - begin), batch.schema, sum(self.sizes[begin:end]))
         self.clock += self.seconds(window)
         self.events.append(reading.Arrived(window, rows.nbytes, self.seconds(window)))
-        return rows
+        return rows, self.rest_bytes(end, asked)
+
+    def seen(self, begin: int, end: int, most_bytes: int | None) -> int:
+        """Where a window ends if all of its rows were looked at."""
+        if most_bytes is None or sum(self.sizes[begin:end]) <= most_bytes:
+            return end
+        fits = begin + 1
+        while sum(self.sizes[begin : fits + 1]) <= most_bytes // 2:
+            fits += 1
+        return fits
+
+    def needs_looks(self, rows: int, largest: int) -> bool:
+        return self.row_bytes is None and rows > 16
+
+    def rest_bytes(self, begin: int, end: int) -> float:
+        return sum(self.sizes[begin:end]) / max(end - begin, 1)
 
     # the pool of threads
 
-    def submit(self, job: Callable[..., None], *arguments: Any) -> None:
-        _, _, begin, end = arguments
-        self.events.append(reading.Begun(end - begin))
-        self.jobs.append((self.begun, job, arguments))
-        self.begun += 1
+    def submit(self, job: Callable[..., None], *arguments: Any) -> Stage:
+        slot = arguments[0]
+        self.spans = [(begin, end) for begin, end in self.spans if begin < slot.begin]
+        self.jobs = deque(entry for entry in self.jobs if entry[0] < len(self.spans))
+        self.events.append(reading.Begun(slot.end - slot.begin))
+        self.jobs.append((len(self.spans), job, arguments))
+        self.spans.append((slot.begin, slot.end))
+        return self
+
+    def cancel(self) -> None:
+        """Windows behind rows that were given back; the next one that is begun forgets them."""
 
     def shutdown(self, **_: Any) -> None:
         self.jobs.clear()
@@ -110,9 +136,11 @@ def run(stage: Stage, ahead: ReadAhead, batch: int | None, choose: Callable[[], 
         if taken is None:
             stage.events.pop()
             return ids
+        begin, end = stage.spans[window]
+        fewer, rest = (len(taken), Fraction(stage.rest_bytes(begin + len(taken), end))) if begin + len(taken) < end else (None, None)
         # Taken before what it then begins to read.
         begun = [i for i, event in enumerate(stage.events) if i >= before and isinstance(event, reading.Begun)]
-        stage.events.insert(begun[0] if begun else len(stage.events), reading.Taken(window))
+        stage.events.insert(begun[0] if begun else len(stage.events), reading.Taken(window, rows=fewer, foreseen=rest))
         ids += taken.rows(0, len(taken))["id"].to_pylist()
         window += 1
 
@@ -123,17 +151,19 @@ def test_windows_keep_to_the_clauses(data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, 3000))
     period = data.draw(st.lists(st.sampled_from([0, 1, 8, 100, 5000, 100_000]), min_size=1, max_size=6))
     run_length = data.draw(st.sampled_from([1, 50, 1000]))
-    sizes = [period[i // run_length % len(period)] for i in range(rows)]
+    varying = data.draw(st.booleans())
+    sizes = [period[i // run_length % len(period)] if varying else period[0] for i in range(rows)]
     slow = data.draw(st.sampled_from([0.001, 0.1]))
     batch = data.draw(st.none() | st.sampled_from([1, 2, 5, 16, 100, 700]))
     bound, depth = data.draw(st.none() | st.sampled_from([1, 7, 300])), data.draw(st.none() | st.integers(1, 3))
     splits = data.draw(st.sampled_from([1, 4]))
     budget = data.draw(st.sampled_from([1, 1000, 100_000, 2**26]))
-    stage = Stage(sizes, lambda _: slow)
+    stage = Stage(sizes, lambda _: slow, None if varying else float(period[0]))
     with pytest.MonkeyPatch.context() as patch:
         ids = run(stage, pipeline.resolve(budget, bound, depth, splits), batch, lambda: data.draw(st.integers(0, 7)), patch)
     assert ids == list(range(rows))
-    reader = reading.Reader(budget, rows, owned=splits, batch=batch, read_batch_size=bound, io_queue_depth=depth)
+    known = () if varying else (Fraction(period[0]),)
+    reader = reading.Reader(budget, rows, splits, batch, read_batch_size=bound, io_queue_depth=depth, known=known, varying=varying)
     assert reading.judge(reader, stage.events) == []
 
 
@@ -157,7 +187,7 @@ def test_slow_storage_gets_more_reads(seconds: float, size: int, depth: int | No
     monkeypatch.setattr(stage, "submit", lambda *arguments: (submit(*arguments), waiting.append(len(stage.jobs))))
     assert run(stage, pipeline.resolve(2**26, None, depth, 8), 256, lambda: 0, monkeypatch) == list(range(len(stage)))
     assert max(waiting) == most
-    reader = reading.Reader(2**26, len(stage), owned=8, batch=256, io_queue_depth=depth)
+    reader = reading.Reader(2**26, len(stage), owned=8, batch=256, io_queue_depth=depth, varying=True)
     assert reading.judge(reader, stage.events) == []
 
 
@@ -234,8 +264,8 @@ def test_nothing_grows_with_a_slow_consumer() -> None:
 
 
 def test_neighbours_are_read_in_storage_order() -> None:
-    """REA-1: every read asks for ascending rows, so that clumps (ORD-8) are ranges; and never for one twice."""
-    dataset = StreamingDataset(table_of(1000), num_splits=4, shuffle_seed=1, shuffle_clump_size=10)
+    """REA-1: every read asks for ascending rows, so that clumps (ORD-8) are ranges; and, without looks (REA-2), never for one twice."""
+    dataset = StreamingDataset(numbered_table(1000), num_splits=4, shuffle_seed=1, shuffle_clump_size=10)
     source = dataset._position.standing.source
     honest = source._handle
     asked: list[list[int]] = []
@@ -254,9 +284,92 @@ def test_neighbours_are_read_in_storage_order() -> None:
     assert sum(runs) < 1000 / 4, "neighbours come together"
 
 
+SMALL, LARGE, BUDGET = 10, 10_000, 400_000
+
+
+@pytest.fixture(scope="module")
+def skewed() -> Any:
+    """3,000 small rows, 600 large ones, 15 times the budget, and 3,000 small ones."""
+    rows = [b"x" * SMALL] * 3000 + [b"x" * LARGE] * 600 + [b"x" * SMALL] * 3000
+    return lancedb.connect("memory://").create_table("skewed", pa.table({"id": range(len(rows)), "x": rows}))
+
+
+@pytest.mark.parametrize("order", [{"shuffle": False}, {"shuffle_seed": 1, "shuffle_clump_size": 1000}])
+@pytest.mark.parametrize("splits", [1, 4])
+def test_large_neighbours_are_seen_before_they_are_read(skewed: Any, splits: int, order: dict[str, Any]) -> None:
+    """REA-2: where neighbours grow suddenly, no read brings more than the budget; and each row comes once."""
+    dataset = StreamingDataset(skewed, num_splits=splits, read_ahead_bytes=BUDGET, **order)
+    source = dataset._position.standing.source
+    brought, take = [], source.take
+
+    def taken(rows: Any) -> Window:
+        window = take(rows)
+        brought.append(window.nbytes)
+        return window
+
+    source.take = taken  # type: ignore[method-assign]
+    ids = [i for batch in StreamingDataLoader(dataset, batch_size=64, format="torch") for i in batch["id"].tolist()]
+    assert sorted(ids) == list(range(6600))
+    assert max(brought) <= BUDGET
+    assert len(brought) < 250, "small rows are still read many at a time"
+
+
+def test_the_first_row_is_read_alone_where_it_may_have_any_size() -> None:
+    """REA-2, REA-3: where types say it, a batch or as many as half the budget holds."""
+    varying = Stage([10] * 900, lambda _: 0.0)
+    fixed = {size: Stage([size] * 900, lambda _: 0.0, float(size)) for size in (10, 1000)}
+    for stage in (varying, *fixed.values()):
+        with pytest.MonkeyPatch.context() as patch:
+            run(stage, ReadAhead(100_000), 256, lambda: 0, patch)
+    first = {name: [end - begin for begin, end in stage.spans[:2]] for name, stage in {"varying": varying, **fixed}.items()}
+    assert first == {"varying": [1, 255], 10: [256, 644], 1000: [50, 50]}
+
+
+def test_a_read_that_the_engine_cannot_hold_is_cut() -> None:
+    """REA-2: more than 2 GiB of a column are no read for the engine; any other error of it comes through."""
+    dataset = StreamingDataset(table_of(600), num_splits=1, shuffle=False)
+    source = dataset._position.standing.source
+    take, words = source.take, "lance error: Offset overflow error: 2160000000"
+
+    def taken(rows: Any) -> Window:
+        if len(rows) > 5:
+            raise RuntimeError(words)
+        return take(rows)
+
+    source.take = taken  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supply, "judged_bytes", lambda _, rows, __: np.ones(len(rows)))
+        assert [row["id"] for row in dataset] == list(range(600))
+        words = "no such file"
+        with pytest.raises(RuntimeError, match=words):
+            list(StreamingDataset.__iter__(dataset))
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (pa.int64(), 8),
+        (pa.bool_(), 1 / 8),
+        (pa.timestamp("us"), 8),
+        (pa.decimal128(5, 2), 16),
+        (pa.binary(7), 7),
+        (pa.null(), 0),
+        (pa.list_(pa.float16(), 3), 6),
+        (pa.struct([("a", pa.int8()), ("b", pa.list_(pa.list_(pa.int64(), 2), 2))]), 33),
+        *((kind, None) for kind in (pa.string(), pa.large_binary(), pa.list_(pa.int8()), pa.map_(pa.int8(), pa.int8()))),
+        *((kind, None) for kind in (pa.string_view(), pa.dictionary(pa.int8(), pa.string()), pa.list_(pa.string(), 2))),
+        (pa.struct([("a", pa.int8()), ("b", pa.string())]), None),
+    ],
+)
+def test_bytes_that_types_say(kind: pa.DataType, expected: float | None) -> None:
+    """REA-2."""
+    assert fixed_bytes(pa.schema([("x", kind)])) == expected
+    assert fixed_bytes(pa.schema([("x", kind), ("y", pa.int32())])) == (None if expected is None else expected + 4)
+
+
 def test_cutting_exactly() -> None:
     """A cutter joins what windows divide, and ends with what is left."""
-    stage = Stage([1] * 30, lambda _: 0.0)
+    stage = Stage([1] * 30, lambda _: 0.0, 1.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "_GROWTH", 1)
         cutter = Cutter(WindowReader(stage, ReadAhead(2**20, most_rows=4), Meter()))  # type: ignore[arg-type]
