@@ -24,7 +24,7 @@ from streaming.extension import counted
 from streaming.joining import whole
 from streaming.moment import Moment
 from streaming.order import Positions
-from streaming.projection import ROW_ID, resolve
+from streaming.projection import ROW_ID, field_of, resolve
 from streaming.recipe import ConnectionFactory, Recipe
 from streaming.selection import Selection
 from streaming.width import fixed_bytes
@@ -67,7 +67,8 @@ class Source:
         self.branch: str = handle.current_branch() or "main"
         self.rows = int(handle.count_rows()) if selection is None else len(selection)
         self.fingerprint = fingerprint(handle.schema)
-        self.row_bytes = fixed_bytes(pa.schema([handle.schema.field(name) for name in columns]))
+        fields = [field_of(handle.schema, name) or pa.field(name, pa.uint64()) for name in columns]  # the row id has no field
+        self.row_bytes = None if self._blobs else fixed_bytes(pa.schema(fields))
         self._moment: Moment | None = moment
         self._created_us: int | None = None
         self._warned = self._verified = False
