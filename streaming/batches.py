@@ -21,9 +21,10 @@ from streaming.sql import quoted
 
 FORMATS: Final = ("python", "torch", "numpy", "arrow")
 
-# What Python values of these types become, whatever the value; uint64 may not fit, float16 differs between releases of pyarrow.
+# What Python values of these types become; of float16, releases of pyarrow make different ones.
 _WIDE: Final[dict[pa.DataType, Any]] = {
-    **dict.fromkeys([pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()], np.int64),
+    **dict.fromkeys([pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()], np.int64),
+    pa.float16(): default_collate(pa.array([np.float16(0)]).to_pylist()).numpy().dtype,
     **dict.fromkeys([pa.float32(), pa.float64()], np.float64),
     pa.bool_(): np.bool_,
 }
@@ -61,9 +62,10 @@ class Deferred:
         return self.function, self.arguments
 
 
-def _views(whole: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors along the first dimension."""
-    return list(whole.unbind(0))
+def _views(whole: torch.Tensor) -> list[Any]:
+    """The tensors along the last dimension, in lists as deep as the others."""
+    parts = whole.unbind(0)
+    return list(parts) if whole.ndim == 2 else [_views(part) for part in parts]
 
 
 def _pieces(whole: torch.Tensor, lengths: list[int]) -> list[torch.Tensor]:
@@ -153,30 +155,52 @@ _REFUSALS: Final = (TypeError, ValueError, RuntimeError, OverflowError, ImportEr
 def _unpacked(value: Any) -> Any:
     if isinstance(value, Deferred):
         return value.objects()
-    return {name: _unpacked(item) for name, item in value.items()} if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return {name: _unpacked(item) for name, item in value.items()}
+    return [_unpacked(item) for item in value] if isinstance(value, list) else value
 
 
 # ---- python: what default_collate makes of rows
 
 
 def _python(column: pa.Array) -> Any:
-    """As `default_collate` has it, which is asked itself about all but the commonest types."""
-    if _is_text(column.type) and column[0].is_valid:
+    """As `default_collate` has it, which is asked itself about all but the commonest types, and about what it refuses."""
+    column = _plain(column)
+    kind = column.type
+    if _is_text(kind) and column[0].is_valid:
         return Deferred(_texts, (column,))
     if column.null_count == 0:
-        if types.is_struct(column.type) and _distinct(column.type):
-            return {field.name: _python(child) for field, child in zip(column.type, column.flatten(), strict=True)}
+        if types.is_struct(kind) and _distinct(kind):
+            return {field.name: _python(child) for field, child in zip(kind, column.flatten(), strict=True)}
         numbers = _numbers(column)
-        wide = None if numbers is None else _WIDE.get(_entry_type(column.type))
-        if numbers is not None and numbers.ndim <= 2 and wide is not None:
+        if numbers is not None and _fits_int64(numbers):
             # Lists come out transposed: the i-th tensor holds the i-th entry of every row.
-            tensor = torch.from_numpy(numbers.T.astype(wide, order="C"))
+            tensor = torch.from_numpy(np.moveaxis(numbers, 0, -1).astype(_WIDE[_entry_type(kind)], order="C"))
             return tensor if numbers.ndim == 1 else Deferred(_views, (tensor,))
+        length = _common_length(column) if _is_list(kind) and _holds_numbers(kind) else None
+        if numbers is None and length is not None:
+            entries = column.flatten()
+            places = np.arange(len(column)) * length
+            return [_python(entries.take(pa.array(places + i))) for i in range(length)]
     return default_collate(column.to_pylist())
 
 
 def _entry_type(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if _is_list(kind) else kind
+    while _is_list(kind):
+        kind = kind.value_type
+    return kind
+
+
+def _fits_int64(numbers: Numbers) -> bool:
+    return numbers.dtype != np.uint64 or numbers.size == 0 or bool(numbers.max() < 2**63)
+
+
+def _holds_numbers(kind: pa.DataType) -> bool:
+    """Numbers in lists and structs, to any depth."""
+    kind = _entry_type(kind)
+    if types.is_dictionary(kind):
+        return _is_number(kind.value_type)
+    return _is_number(kind) or (types.is_struct(kind) and _distinct(kind) and all(_holds_numbers(field.type) for field in kind))
 
 
 def _tensors(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> Any:
@@ -229,6 +253,7 @@ class _Native:
 
     def build(self, column: pa.Array) -> Any:
         """The column."""
+        column = _plain(column)
         kind = column.type
         if types.is_dictionary(kind):
             # The values may be more bytes than the dictionary.
@@ -320,15 +345,20 @@ def _numbers(column: pa.Array) -> Numbers | None:
         return None
     if len(column) == 0:
         return _nothing(kind)
-    if types.is_fixed_size_list(kind):
-        length = kind.list_size
-    else:
-        offsets = column.offsets.to_numpy()
-        length = int(offsets[1] - offsets[0])
-        if (np.diff(offsets) != length).any():
-            return None
+    length = _common_length(column)
+    if length is None:
+        return None
     entries = _numbers(column.flatten())
     return None if entries is None else entries.reshape(len(column), length, *entries.shape[1:])
+
+
+def _common_length(column: pa.Array) -> int | None:
+    """The length of every list of a column that has some, None of them null; None where it differs."""
+    if types.is_fixed_size_list(column.type):
+        return int(column.type.list_size)
+    offsets = column.offsets.to_numpy()
+    length = int(offsets[1] - offsets[0])
+    return None if (np.diff(offsets) != length).any() else length
 
 
 def _nothing(kind: pa.DataType) -> Numbers:
@@ -338,6 +368,22 @@ def _nothing(kind: pa.DataType) -> Numbers:
         shape.append(kind.list_size if types.is_fixed_size_list(kind) else 0)
         kind = kind.value_type
     return np.empty(shape, dtype=pa.array([], type=kind).to_numpy(zero_copy_only=False).dtype)
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Numbers instead of a dictionary of them, in lists too."""
+    entry = _entry_type(column.type)
+    is_encoded = types.is_dictionary(entry) and _is_number(entry.value_type)
+    return column.cast(_plain_type(column.type)) if is_encoded else column
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if not _is_list(kind):
+        return kind.value_type
+    entries = kind.value_field.with_type(_plain_type(kind.value_type))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(entries, kind.list_size)
+    return pa.large_list(entries) if types.is_large_list(kind) else pa.list_(entries)
 
 
 def _is_text(kind: pa.DataType) -> bool:

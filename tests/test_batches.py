@@ -20,7 +20,7 @@ from torch.utils.data import default_collate
 
 from model.batches import NATIVE, Tensor, numpy_batch, torch_batch
 from model.errors import ModelError
-from streaming import StreamingDataLoader, StreamingDataset
+from streaming import StreamingDataLoader, StreamingDataset, batches
 from streaming.batches import FORMATS, make_batch
 from streaming.errors import ArgumentTypeError, ArgumentValueError, BatchError
 from streaming.parcel import Parcel
@@ -45,6 +45,7 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.decimal128(5, 2): st.decimals(-9, 9, places=2),
     pa.null(): st.none(),
     pa.dictionary(pa.int8(), pa.string()): st.sampled_from(["a", "b"]),
+    pa.dictionary(pa.int8(), pa.int16()): st.integers(-9, 9),
 }
 
 
@@ -132,6 +133,41 @@ def test_the_default_batch_is_what_torch_collates_of_rows(column: pa.Array, trav
     if travels:
         ours = pickle.loads(bytes(ForkingPickler.dumps(Parcel(ours))))
     assert same(ours, expected)
+
+
+NUMBERS = [*INTEGERS, *UNSIGNED, pa.float16(), pa.float32(), pa.float64(), pa.bool_(), pa.dictionary(pa.int8(), pa.int16())]
+NESTED = {
+    "number": lambda kind: kind,
+    "list": pa.list_,
+    "large list": pa.large_list,
+    "vector": lambda kind: pa.list_(kind, 2),
+    "cube": lambda kind: pa.list_(pa.large_list(pa.list_(kind, 2))),
+    "struct": lambda kind: pa.struct([("a", kind), ("b", pa.list_(kind))]),
+    "structs": lambda kind: pa.list_(pa.struct([("a", kind)]), 2),
+}
+
+
+@pytest.mark.parametrize("nesting", NESTED)
+@pytest.mark.parametrize("kind", NUMBERS, ids=str)
+def test_no_number_becomes_an_object(kind: pa.DataType, nesting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BAT-3: of no numeric type, in no nesting; also where lists differ inside a row, but not from row to row."""
+    whole, values = NESTED[nesting](kind), np.array([True, False]) if kind == pa.bool_() else np.array([3, 5])
+    if kind == pa.float16():
+        values = values.astype(np.float16)
+    entries = list(values)
+    rows = {
+        "number": entries,
+        "list": [entries, entries[::-1]],
+        "large list": [entries, entries[::-1]],
+        "vector": [entries, entries[::-1]],
+        "cube": [[[entries], [entries, entries]], [[entries[::-1]], [entries, entries]]],
+        "struct": [{"a": value, "b": entries} for value in entries],
+        "structs": [[{"a": value}] * 2 for value in entries],
+    }[nesting]
+    batch = pa.record_batch({"x": pa.array(rows, whole)})
+    expected = default_collate(batch.to_pylist())
+    monkeypatch.setattr(batches, "default_collate", None)
+    assert same(make_batch(batch, "python"), expected)
 
 
 def described(kind: pa.DataType) -> Any:
