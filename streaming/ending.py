@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures.thread  # noqa: F401
+import os
 import threading
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from streaming.errors import IteratorFailedError, IteratorSupersededError, StreamingError
+from streaming.errors import ForkedError, IteratorFailedError, IteratorSupersededError, StreamingError
 from streaming.position import Position
 
 
@@ -28,7 +29,7 @@ class EndingIterator(Iterator[Any]):
 
     begun = False
     inside = False
-    # How it ended: "closed", "ended", "failed", "superseded", or None. An interrupt may come before a constructor is through.
+    # How it ended: "closed", "ended", "failed", "superseded", "forked", or None. An interrupt may come before a constructor is through.
     _over: str | None = "closed"
     _taken_before = 0
 
@@ -102,6 +103,8 @@ class EndingIterator(Iterator[Any]):
                 f"a newer iterator of this dataset has taken over, and {taken} rows were received since: use the newest one. "
                 "Loops that run at the same time, training and evaluation for instance, need a dataset each"
             )
+        if self._over == "forked":
+            raise ForkedError("this iterator belongs to the process that this one was forked from; iterate there")
         raise StopIteration
 
 
@@ -118,3 +121,21 @@ def _close_all() -> None:
     """End what is alive while the interpreter is still whole: later, threads cannot be told to stop any more."""
     for iterator in list(_iterators):
         iterator.close()
+
+
+_kept: list[dict[str, Any]] = []
+
+
+def _after_fork() -> None:
+    """In a forked child every iterator is over: its threads, processes and locks are the parent's (WRK-16).
+
+    What they hold is kept until the child ends, so that no finalizer of torch's or Python's touches it.
+    """
+    for iterator in list(_iterators):
+        if not iterator.over:
+            _kept.append(dict(vars(iterator)))
+            iterator._over = "forked"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -208,7 +208,7 @@ class WorkerFailedError(StreamingError, RuntimeError):
 
 
 class ForkedError(StreamingError, RuntimeError):
-    """A dataset in a forked process, where the engine would crash or hang (WRK-16)."""
+    """A dataset in a forked process, where the engine would crash or hang, or an iterator of the process that forked it (WRK-16)."""
 
     code = "process.forked"
 

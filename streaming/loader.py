@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import multiprocessing
+import os
 import signal
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from multiprocessing.context import BaseContext
-from multiprocessing.process import current_process
+from multiprocessing.process import BaseProcess, current_process
 from time import perf_counter
 from typing import Any
 
@@ -22,6 +23,7 @@ from streaming.delivery import DealtDelivery, Delivery
 from streaming.ending import EndingIterator, at_exit
 from streaming.errors import ArgumentTypeError, ArgumentValueError, MainGuardError, WorkerFailedError
 from streaming.position import Position, Standing
+from streaming.private import forget_children
 from streaming.recipe import check_picklable
 from streaming.replica import Making, Replica, Share
 from streaming.sharding import Shards, check_workers
@@ -304,10 +306,24 @@ class LoaderIterator(EndingIterator):
 _with_workers: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
 
 
+def _workers_of_all() -> list[BaseProcess]:
+    return [worker for iterator in list(_with_workers) for worker in getattr(iterator._inner, "_workers", ())]
+
+
+def _forget_workers() -> None:
+    """In a forked child they are the parent's, and not to be ended (WRK-16)."""
+    forget_children(_workers_of_all())
+    _with_workers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_workers)
+
+
 @at_exit
 def _stop_workers() -> None:
     """End the workers of live iterators before multiprocessing removes what a worker that is still starting needs (WRK-15)."""
-    workers = [worker for iterator in _with_workers for worker in getattr(iterator._inner, "_workers", ())]
+    workers = _workers_of_all()
     if workers and hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would call it a failure
     for worker in workers:

@@ -111,3 +111,11 @@ class Reopen:
 
     def __call__(self, name: str) -> Any:
         return lancedb.connect(self.uri).open_table(name)
+
+
+def ids(rows: list[dict[str, Any]]) -> list[int]:
+    return [row["id"] for row in rows]
+
+
+def id_alone(row: dict[str, Any]) -> list[int]:
+    return [row["id"]]
