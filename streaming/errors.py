@@ -31,6 +31,7 @@ __all__ = [
     "ReadError",
     "SchemaVersionError",
     "ShardedTwiceError",
+    "SharedMemoryError",
     "StateMismatchError",
     "StreamingError",
     "TooFewRowsError",
@@ -205,6 +206,12 @@ class WorkerFailedError(StreamingError, RuntimeError):
     """A worker process died or was ended by an exception that ends processes (WRK-14)."""
 
     code = "worker.failed"
+
+
+class SharedMemoryError(StreamingError, RuntimeError):
+    """A batch for which there is no shared memory, in which it would travel from a worker (WRK-14)."""
+
+    code = "worker.shared_memory"
 
 
 class ForkedError(StreamingError, RuntimeError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import multiprocessing
 import os
 import signal
 import weakref
@@ -23,16 +22,14 @@ from streaming.delivery import DealtDelivery, Delivery
 from streaming.ending import EndingIterator, at_exit
 from streaming.errors import ArgumentTypeError, ArgumentValueError, MainGuardError, WorkerFailedError
 from streaming.position import Position, Standing
-from streaming.private import forget_children
+from streaming.private import forget_children, watch_workers, workers_of
+from streaming.processes import WorkerStart, context_for, end_workers, kill, signals_held
 from streaming.recipe import check_picklable
 from streaming.replica import Making, Replica, Share
 from streaming.sharding import Shards, check_workers
 from streaming.stats import Account, Stats
 
 _TORCH_ARGUMENTS = inspect.signature(DataLoader.__init__)
-# Imported once by the server that workers are forked from. Not lancedb, which starts threads when it is imported, but what
-# takes most of the time of importing it: that makes the start of workers five times as fast.
-_PRELOADED = ["torch", "numpy", "pyarrow.dataset", "lance_namespace", "streaming"]
 
 
 class StreamingDataLoader(DataLoader[Any]):
@@ -140,7 +137,7 @@ class StreamingDataLoader(DataLoader[Any]):
             pin_memory=self.pin_memory,
             pin_memory_device=self.pin_memory_device,
             timeout=self.timeout,
-            worker_init_fn=self.worker_init_fn,
+            worker_init_fn=WorkerStart(self.worker_init_fn),
             multiprocessing_context=context,
             generator=self.generator,
             prefetch_factor=self.prefetch_factor,
@@ -199,15 +196,7 @@ class StreamingDataLoader(DataLoader[Any]):
                 "worker processes import the main module, which starts workers while it is imported: "
                 'put the training code under if __name__ == "__main__":'
             )
-        context = self.multiprocessing_context or multiprocessing.get_context()
-        method = context.get_start_method()
-        if method == "fork":
-            methods = multiprocessing.get_all_start_methods()
-            method = "forkserver" if "forkserver" in methods else "spawn"
-            context = multiprocessing.get_context(method)
-        if method == "forkserver":
-            context.set_forkserver_preload(_PRELOADED)
-        return context
+        return context_for(self.multiprocessing_context)
 
 
 class LoaderIterator(EndingIterator):
@@ -294,20 +283,14 @@ class LoaderIterator(EndingIterator):
     def _release(self) -> None:
         inner, self._inner, self._loader = self._inner, None, None
         self._account.end(self._delivery)
-        # By name, because a kept exception may keep torch's iterator alive.
-        shut_down = getattr(inner, "_shutdown_workers", None)
-        if shut_down is not None:
-            shut_down()
-            for worker in getattr(inner, "_workers", ()):
-                if worker.is_alive():  # torch has asked it to end, waited, and sent SIGTERM
-                    worker.kill()
+        end_workers(inner)
 
 
 _with_workers: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
 
 
 def _workers_of_all() -> list[BaseProcess]:
-    return [worker for iterator in list(_with_workers) for worker in getattr(iterator._inner, "_workers", ())]
+    return [worker for iterator in list(_with_workers) for worker in workers_of(iterator._inner)]
 
 
 def _forget_workers() -> None:
@@ -326,10 +309,7 @@ def _stop_workers() -> None:
     workers = _workers_of_all()
     if workers and hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would call it a failure
-    for worker in workers:
-        worker.terminate()
-    for worker in workers:
-        worker.join(timeout=5)
+    kill(workers)
 
 
 _DEATH = (
@@ -339,17 +319,20 @@ _DEATH = (
 
 
 def _started(inner: Any) -> Iterator[Any]:
-    """Start the workers; once more if the forkserver was just killed, by a Ctrl-C while it was still starting."""
-    try:
-        return iter(inner)
-    except (EOFError, ConnectionError):
-        return iter(inner)
+    """Start the workers; once more if the forkserver was just killed while it was still starting."""
+    with signals_held():
+        try:
+            iterator = iter(inner)
+        except (EOFError, ConnectionError):
+            iterator = iter(inner)
+    watch_workers(iterator)
+    return iterator
 
 
 def _worker_died(error: BaseException, processes: bool) -> bool:
     """Whether a worker is gone: torch has seen it, or what it sent last cannot be fetched from it any more."""
     if type(error) is RuntimeError:
-        return str(error).startswith("DataLoader worker (pid")
+        return str(error).startswith(("DataLoader worker (pid", "Pin memory thread exited"))
     own_words = "in DataLoader worker process" in str(error)  # of an exception that was raised in a worker and sent here
     return processes and isinstance(error, (ConnectionError, EOFError, FileNotFoundError)) and not own_words
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
@@ -16,6 +12,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from streaming.cycle import RankSequence
 from streaming.errors import WorkerFailedError
 from streaming.parcel import Parcel
+from streaming.private import as_torch_sends_it
 from streaming.rows import BatchIterator, Reading, RowReader
 from streaming.sharding import Shards, StridedSequence
 from streaming.stats import Figures
@@ -57,21 +54,6 @@ class Share:
         if self.workers == 1:
             return 0, self.whole
         return process, StridedSequence(self.whole, self.batch_size, process, self.workers)
-
-
-def end_with_trainer() -> None:
-    """End this worker process when the trainer's is gone, killed for instance (WRK-15).
-
-    torch's own watch looks at the parent's process id, which under forkserver is that of the server and never changes.
-    """
-    trainer = multiprocessing.parent_process()
-    if trainer is not None:
-        threading.Thread(target=_exit_after, args=(trainer,), daemon=True, name="streaming-watch").start()
-
-
-def _exit_after(process: BaseProcess) -> None:
-    process.join()
-    os._exit(1)
 
 
 @dataclass(frozen=True)
@@ -132,7 +114,6 @@ class Replica(IterableDataset[Any]):
         info = get_worker_info()
         if info is None:
             return self._envelopes(0, travels=False)
-        end_with_trainer()
         return self._guarded(info.id)
 
     def _envelopes(self, process: int, travels: bool) -> Iterator[Envelope]:
@@ -152,9 +133,15 @@ class Replica(IterableDataset[Any]):
             batches.close()
 
     def _guarded(self, process: int) -> Iterator[Parcel]:
-        """What would end a worker process silently reaches the trainer as an error (WRK-14)."""
+        """What would end a worker process silently reaches the trainer as an error (WRK-14), and a long error as a batch does."""
         try:
-            for envelope in self._envelopes(process, travels=True):
-                yield Parcel(envelope)
-        except (KeyboardInterrupt, SystemExit) as error:
-            raise WorkerFailedError(f"{type(error).__name__} in worker {process}: {error}") from error
+            try:
+                for envelope in self._envelopes(process, travels=True):
+                    yield Parcel(envelope)
+            except (KeyboardInterrupt, SystemExit) as error:
+                raise WorkerFailedError(f"{type(error).__name__} in worker {process}: {error}") from error
+        except Exception:
+            failure = as_torch_sends_it(process)
+            if failure is None:
+                raise
+            yield Parcel(failure)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader
 from torch.utils.data._utils import worker as torch_worker
 
@@ -103,7 +104,10 @@ class SimulatedIterator:
             self.send()
             if kind == "error":
                 raise value
-            return pickle.loads(pickle.dumps(value))
+            item = pickle.loads(pickle.dumps(value))
+            if isinstance(item, ExceptionWrapper):
+                item.reraise()
+            return item
         raise StopIteration
 
     def _shutdown_workers(self) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import subprocess
+import threading
 import time
 from typing import Any
 
@@ -119,3 +122,35 @@ def ids(rows: list[dict[str, Any]]) -> list[int]:
 
 def id_alone(row: dict[str, Any]) -> list[int]:
     return [row["id"]]
+
+
+def end_a_program(rows: list[dict[str, Any]]) -> int:
+    """What a program says that a worker started and told to end."""
+    program = subprocess.Popen(["sleep", "100"])
+    program.terminate()
+    return program.wait(50)
+
+
+def heavy(rows: list[dict[str, Any]]) -> tuple[list[int], int, str]:
+    """A batch on the row path that does not fit into a pipe."""
+    return *with_process(rows), "x" * 300_000
+
+
+def heavy_at_10(rows: list[dict[str, Any]]) -> tuple[list[int], str]:
+    return ids(rows), "x" * (3_000_000 if 10 in ids(rows) else 300_000)
+
+
+def long_error(rows: list[dict[str, Any]]) -> Any:
+    if 10 in ids(rows):
+        raise ValueError("bad row " + "x" * 300_000)
+    return with_process(rows)
+
+
+def little_memory(worker_id: int) -> None:
+    """No file of this process grows beyond a megabyte, one in memory neither."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+
+
+def dies_when_idle(rows: list[dict[str, Any]]) -> list[int]:
+    threading.Timer(1, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    return ids(rows)

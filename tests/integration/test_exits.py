@@ -40,7 +40,9 @@ def run_script(tmp_path: Path, body: str) -> subprocess.CompletedProcess[str]:
     script.write_text(textwrap.dedent(SCRIPT) + textwrap.dedent(body))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(script), str(tmp_path)]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=environment)
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=240, env=environment, stdin=subprocess.DEVNULL, start_new_session=True
+    )
 
 
 def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path, table: Any) -> None:
@@ -131,7 +133,10 @@ def test_workers_end_with_a_killed_trainer(tmp_path: Path, table: Any) -> None:
         """,
     )
     assert shown.returncode == -signal.SIGKILL
-    workers = [int(word) for word in shown.stdout.split()]
+    assert_end([int(word) for word in shown.stdout.split()])
+
+
+def assert_end(workers: list[int]) -> None:
     assert len(set(workers)) == 2
     deadline = time.monotonic() + 20
     while (left := [pid for pid in workers if alive(pid)]) and time.monotonic() < deadline:
