@@ -11,6 +11,7 @@ __all__ = [
     "ArgumentTypeError",
     "ArgumentValueError",
     "BatchError",
+    "DaemonicError",
     "DuplicateRankError",
     "FilterError",
     "ForkedError",
@@ -18,6 +19,7 @@ __all__ = [
     "IteratorAliveError",
     "IteratorFailedError",
     "IteratorSupersededError",
+    "MainFileError",
     "MainGuardError",
     "MalformedStateError",
     "MergeCountError",
@@ -224,6 +226,18 @@ class MainGuardError(StreamingError, RuntimeError):
     """Workers asked for by a main module that is still being imported (WRK-18)."""
 
     code = "process.main_guard"
+
+
+class MainFileError(StreamingError, RuntimeError):
+    """Workers asked for by a main module that is no file, so that they cannot import it (WRK-18)."""
+
+    code = "process.main_file"
+
+
+class DaemonicError(StreamingError, RuntimeError):
+    """Workers asked for in a process that must not start others (WRK-18)."""
+
+    code = "process.daemonic"
 
 
 class PickleError(StreamingError, TypeError):

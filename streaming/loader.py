@@ -8,7 +8,7 @@ import signal
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from multiprocessing.context import BaseContext
-from multiprocessing.process import BaseProcess, current_process
+from multiprocessing.process import BaseProcess
 from time import perf_counter
 from typing import Any
 
@@ -20,10 +20,10 @@ from streaming.checkpoint import State
 from streaming.dataset import StreamingDataset
 from streaming.delivery import DealtDelivery, Delivery
 from streaming.ending import EndingIterator, at_exit
-from streaming.errors import ArgumentTypeError, ArgumentValueError, MainGuardError, WorkerFailedError
+from streaming.errors import ArgumentTypeError, ArgumentValueError, WorkerFailedError
 from streaming.position import Position, Standing
 from streaming.private import forget_children, watch_workers, workers_of
-from streaming.processes import WorkerStart, context_for, end_workers, kill, signals_held
+from streaming.processes import WorkerStart, check_start, context_for, end_workers, kill, signals_held
 from streaming.recipe import check_picklable
 from streaming.replica import Making, Replica, Share
 from streaming.sharding import Shards, check_workers
@@ -99,14 +99,16 @@ class StreamingDataLoader(DataLoader[Any]):
         ------
         IteratorAliveError, MidStepStartError, PartialCycleStartError
             The iterator before it is inside its ``next()``, or the place is not one where these workers can begin.
-        MainGuardError, PickleError
+        MainGuardError, MainFileError, DaemonicError, PickleError
             Worker processes cannot be started (WRK-17, WRK-18).
         """
         dataset = self._data
         dataset._refuse_resharding()
         dataset._refuse_fork()
-        context = self._start_method() if self.num_workers else None
-        if context is not None:
+        context = None
+        if self.num_workers:
+            check_start()
+            context = context_for(self.multiprocessing_context)
             check_picklable(
                 **dataset._functions(),
                 collate_fn=self.collate_fn,
@@ -188,15 +190,6 @@ class StreamingDataLoader(DataLoader[Any]):
         """The dataset, by its own type."""
         dataset: StreamingDataset = self.dataset  # type: ignore[assignment]
         return dataset
-
-    def _start_method(self) -> BaseContext:
-        """The context that starts workers: the user's or the default, but never fork (WRK-16, WRK-18)."""
-        if getattr(current_process(), "_inheriting", False):
-            raise MainGuardError(
-                "worker processes import the main module, which starts workers while it is imported: "
-                'put the training code under if __name__ == "__main__":'
-            )
-        return context_for(self.multiprocessing_context)
 
 
 class LoaderIterator(EndingIterator):
@@ -322,7 +315,7 @@ def _started(inner: Any) -> Iterator[Any]:
     """Start the workers; once more if the forkserver was just killed while it was still starting."""
     with signals_held():
         try:
-            iterator = iter(inner)
+            iterator: Iterator[Any] = iter(inner)
         except (EOFError, ConnectionError):
             iterator = iter(inner)
     watch_workers(iterator)

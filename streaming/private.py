@@ -33,6 +33,11 @@ def forget_children(children: Iterable[BaseProcess]) -> None:
         known.difference_update(children)
 
 
+def imports_main(process: BaseProcess) -> bool:
+    """Whether a process is still importing its main module. Where the name is missing Python says so by itself when a process starts."""
+    return bool(getattr(process, "_inheriting", False))
+
+
 def worker_context(method: str) -> BaseContext:
     """A context whose processes end by `kill()` where others get SIGTERM, and whose fork server is ours alone.
 

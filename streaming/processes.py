@@ -5,21 +5,51 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.context import BaseContext
-from multiprocessing.process import BaseProcess
+from multiprocessing.process import BaseProcess, current_process
 from typing import Any, Final
 
 from streaming import private
+from streaming.errors import DaemonicError, MainFileError, MainGuardError
 
 _NAMES: Final = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
 _SIGNALS: Final = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 # How long workers may take, all together, to finish the batch they are at.
 _GRACE_SECONDS: Final = 5.0
+
+
+def check_start() -> None:
+    """Refuse to start worker processes where none could begin (WRK-18).
+
+    Raises
+    ------
+    MainGuardError, DaemonicError, MainFileError
+        What stands in the way.
+    """
+    process = current_process()
+    if private.imports_main(process):
+        raise MainGuardError(
+            "worker processes import the main module, which starts workers while it is imported: "
+            'put the training code under if __name__ == "__main__":'
+        )
+    if process.daemon:
+        raise DaemonicError(
+            "this process is daemonic (a worker of another loader or of a multiprocessing.Pool, for instance), and Python lets such a "
+            "process start no others: use num_workers=0, or start it with daemon=False"
+        )
+    main = sys.modules.get("__main__")
+    file = getattr(main, "__file__", None)
+    if getattr(main, "__spec__", None) is None and file is not None and not os.path.exists(file):
+        raise MainFileError(
+            f"worker processes import the main module, but {file} is no file (a script from standard input?): write the script to a "
+            "file, or use num_workers=0"
+        )
 
 
 def context_for(asked: BaseContext | None) -> BaseContext:

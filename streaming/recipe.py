@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 from streaming.errors import PickleError, VersionError
@@ -76,6 +79,26 @@ class Recipe:
             raise VersionError(f"table {self.name!r} cannot be opened again, as it was opened before: {error}") from error
 
 
+class _TrialPickler(pickle.Pickler):
+    """Refuses functions and classes of a main module that worker processes do not import, which would end them at their start."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, (type, FunctionType)) and value.__module__ == "__main__" and not _main_is_imported():
+            raise pickle.PicklingError(
+                f"{value.__qualname__} is defined in the main module, of which workers have no file (a notebook, or python -c)"
+            )
+        return NotImplemented
+
+
+def _main_is_imported() -> bool:
+    """Whether multiprocessing imports this main module in the processes that it starts."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return not f".{spec.name}".endswith(".__main__")
+    return getattr(main, "__file__", None) is not None
+
+
 def check_picklable(**items: Any) -> None:
     """Refuse what cannot travel to a worker process, naming the argument (WRK-17).
 
@@ -86,7 +109,7 @@ def check_picklable(**items: Any) -> None:
     """
     for name, item in items.items():
         try:
-            pickle.dumps(item)
+            _TrialPickler(io.BytesIO()).dump(item)
         except Exception as error:
             if isinstance(error, RuntimeError) and "through inheritance" in str(error):
                 continue  # a lock or a queue of multiprocessing, which can be pickled only while a process is started

@@ -142,3 +142,18 @@ def assert_end(workers: list[int]) -> None:
     while (left := [pid for pid in workers if alive(pid)]) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left == []
+
+
+@pytest.mark.parametrize("how", ["-", "-c"])
+def test_a_script_without_a_file(how: str, tmp_path: Path, table: Any) -> None:
+    """WRK-18: from standard input it is refused; as a notebook it works, with functions of modules."""
+    body = textwrap.dedent(SCRIPT) + 'if __name__ == "__main__":\n    print(len(list(loader)))\n'
+    command = [sys.executable, how, *([body] if how == "-c" else []), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    shown = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=240, env=environment, input=body if how == "-" else ""
+    )
+    if how == "-c":
+        assert (shown.returncode, shown.stdout, shown.stderr) == (0, "6\n", "")
+    else:
+        assert "MainFileError" in shown.stderr.splitlines()[-1]
