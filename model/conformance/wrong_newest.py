@@ -27,7 +27,7 @@ class SupersededLooksEnded(Foreign):
 
     def pull_older(self, handle: Handle) -> Sequence[int] | None:
         """The end instead of a refusal."""
-        del handle
+        return None if handle.pool.loader.older == "superseded" else super().pull_older(handle)
 
 
 @wrong("DLV-4")
