@@ -133,10 +133,6 @@ class Calls(RuleBasedStateMachine):
         elif then != "nothing":
             self.twin.close_older(drop=then == "drop_older")
 
-    @rule()
-    def pull_older(self) -> None:
-        self.twin.pull_older()
-
     @rule(target=checkpoints)
     def save(self) -> Any:
         return self.remember(self.twin.dataset.state_dict())
