@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import threading
 import weakref
 from typing import Any
@@ -12,8 +13,9 @@ from torch.utils.data import DataLoader
 from torch.utils.data._utils import worker as torch_worker
 
 from streaming import StreamingDataLoader, StreamingDataset
-from streaming.errors import ArgumentValueError, ShardedTwiceError, UnknownPlaceError
+from streaming.errors import ArgumentValueError, IteratorFailedError, ShardedTwiceError, UnknownPlaceError
 from tests.frameworks import DataLoaderDispatcher, IterableDatasetShard, Passing, StatefulWorker
+from tests.stateful_dataloader import StatefulDataLoader
 from tests.support import ids, numbered_table
 
 ROWS = 24
@@ -63,6 +65,69 @@ def test_the_only_stateful_worker_is_exact(batch_size: int, drop_last: bool, in_
             resumed = StatefulWorker(make(partial_cycle="exact"), batch_size, state, drop_last)
             assert whole[: count * batch_size] + resumed.run() == whole
     assert worker.dataset.samples_remaining == 0
+
+
+def stateful(dataset: StreamingDataset, batch_size: int, state: Any = None) -> Any:
+    loader = StatefulDataLoader(dataset, batch_size=batch_size, collate_fn=ids)
+    if state is not None:
+        loader.load_state_dict(state)
+    return loader
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 4, 5, 7, 24, 99])
+def test_a_stateful_loader_without_workers_is_exact(batch_size: int) -> None:
+    """DLV-2: at every batch, at the end of the data and behind it, where the next pass is the next epoch's."""
+    whole, following = ids(make()), ids(make(epoch=1))
+    loader = stateful(make(), batch_size)
+    states = [loader.state_dict()]
+    for batch in loader:
+        assert batch == whole[(len(states) - 1) * batch_size :][:batch_size]
+        states.append(json.loads(json.dumps(loader.state_dict())))
+    for count, state in enumerate([*states, loader.state_dict()]):
+        resumed = stateful(make(partial_cycle="exact"), batch_size, state)
+        rows = [row for batch in resumed for row in batch]
+        if count * batch_size < ROWS:
+            assert rows == whole[count * batch_size :]
+        elif rows:
+            assert rows == following
+        else:  # torchdata has seen the end of the data, but not said so yet
+            assert [row for batch in resumed for row in batch] == following
+
+
+def test_a_batch_that_failed_in_a_stateful_loader_is_not_received() -> None:
+    """DLV-2, DLV-5."""
+    whole, armed = ids(make()), [True]
+
+    def collate(rows: Any) -> list[int]:
+        if armed and whole[7] in ids(rows):
+            raise ValueError("bad batch")
+        return ids(rows)
+
+    dataset = make()
+    loader = StatefulDataLoader(dataset, batch_size=4, collate_fn=collate)
+    batches = iter(loader)
+    assert next(batches) == whole[:4]
+    with pytest.raises(ValueError, match="bad batch"):
+        next(batches)
+    state = loader.state_dict()
+    with pytest.raises(IteratorFailedError):
+        next(batches)
+    armed.clear()
+    assert loader.state_dict() == state
+    assert [row for batch in stateful(make(), 4, state) for row in batch] == whole[4:]
+
+
+def test_what_a_stateful_loader_keeps_stands_in_nobodys_way() -> None:
+    """DLV-4: the iterator of an early state, and that of a broken pass, which the loader itself holds on to."""
+    dataset = make()
+    loader = stateful(dataset, 4)
+    loader.state_dict()
+    dataset.set_epoch(2)  # as Accelerate does
+    whole = ids(make(epoch=2))
+    for batch in loader:
+        assert batch == whole[:4]
+        break
+    assert [row for batch in loader for row in batch] == whole[4:]
 
 
 # ---- Accelerate and transformers
