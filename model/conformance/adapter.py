@@ -120,9 +120,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def pull(self, handle: Any) -> Sequence[int] | None:
-        """The ids of the next batch of the newest iterator; None at the end of the pass.
-
-        One is created first where there is none, or the newest was closed or has said its end.
+        """The ids of the next batch; None at the end of the pass. Where the newest iterator was closed or has said its end, one is created.
 
         Raises `Failed` for the exception of `fault`; the iterator is then kept: the next pull asks it again.
         """

@@ -47,7 +47,7 @@ def histories(draw: st.DrawFn, capabilities: frozenset[str]) -> list[Step]:
     if "shuffle" in capabilities and draw(st.booleans()):
         common |= {"shuffle": True, "shuffle_seed": draw(st.integers(0, 3))}
     verbs = ["pull", "pull", "pull", "save", "crash", "crash", "load", "drain", "open"]
-    verbs += ["iterate", "iterate", "older"] * ("newest" in capabilities)
+    verbs += ["iterate"] * ("newest" in capabilities)
     verbs += ["close"] * ("break" in capabilities) + ["set_epoch"] * ("epochs" in capabilities)
     steps: list[Step] = [draw(worlds(common, capabilities))]
     history = _History("CYC-1")
@@ -79,6 +79,7 @@ def histories(draw: st.DrawFn, capabilities: frozenset[str]) -> list[Step]:
             steps.append(history.save())
         elif verb != "load":
             steps.append(history.rows(verb, draw(st.integers(1, 3))))
+            steps += history.older(draw(st.sampled_from(["never", "at once", "later"]))) if verb == "iterate" else []
     assume(needs(steps) <= capabilities)
     return steps
 
@@ -106,7 +107,7 @@ class _History:
         return {"save": "a", "as": f"s{self.saved - 1}"}
 
     def rows(self, verb: str, batches: int) -> Step:
-        """Whatever is about iterators."""
+        """Pull, drain, close or iterate."""
         about = self.context
         if verb == "pull":
             self.alive = True
@@ -114,10 +115,13 @@ class _History:
         if verb == "drain":
             self.moved("EPO-2")
             return {"drain": "a", "clause": about}
-        if verb == "older":
-            return {"older": "a"}
         self.moved("DLV-4" if about == "CYC-1" else about)
         return {verb: "a"}
+
+    def older(self, when: str) -> list[Step]:
+        """The iterator before a newer one is asked at once, or behind the newer one's first batch, or not at all."""
+        first = [self.rows("pull", 1)] if when == "later" else []
+        return [*first, {"older": "a"}] if when != "never" else []
 
 
 def search(run: Run, capabilities: frozenset[str], known: frozenset[str], examples: int) -> tuple[Violation | None, int]:

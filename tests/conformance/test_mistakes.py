@@ -101,7 +101,7 @@ def test_from_python_it_is_an_error_of_its_own() -> None:
 
 def test_every_capability_with_a_method_is_called() -> None:
     assert set(CALLS) < set(CAPABILITIES)
-    assert {"break", "faults", "epochs", "merge", "length", "append"} == set(CALLS)
+    assert {"break", "newest", "faults", "epochs", "merge", "length", "append"} == set(CALLS)
     adapter, description = made(Reference)
     assert adapter.describe() == description
 

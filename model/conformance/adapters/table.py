@@ -85,6 +85,8 @@ class _TableHandle:
 
     def __init__(self, loader: TableLoader, world: World) -> None:
         self.iterator: Any = None
+        self.newest: Any = None
+        self.older: Any = None
         dataset = StreamingDataset(loader.table, **arguments_of(world), **loader.arguments)
         self.loader = StreamingDataLoader(
             dataset,
