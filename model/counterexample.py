@@ -20,7 +20,7 @@ from model.scenario import State, Step, System
 class Event:
     """One event of a history.
 
-    ``kind`` is ``pull`` or ``save`` (of rank ``index``), ``resume`` (after a crash, with ``world_size``, ``policy`` and
+    ``kind`` is ``pull``, ``newer`` or ``save`` (of rank ``index``), ``resume`` (after a crash, with ``world_size``, ``policy`` and
     ``skew``), or ``merge``: a resume that got no further than merging.
     """
 
@@ -90,10 +90,28 @@ class Narrator:
         if row is None:
             self.held.discard(rank)
             self.steps.append({"end": name})
-        elif self.steps[-1].get("pull") == name:
+        elif self.steps[-1].get("pull") == name and "older" not in self.steps[-1]:
             self.steps[-1]["rows"].append(row)
         else:
             self.steps.append({"pull": name, "rows": [row]})
+
+    def newer(self, rank: int) -> None:
+        """A newer iterator; the one before it, asked; and one row of the newer one."""
+        self.loaders[rank] = self.system.start(self.loaders[rank])
+        self.steps.append({"iter": self.name(rank)})
+        self.ask_older(rank)
+        self.pull(rank)
+        self.ask_older(rank)
+
+    def ask_older(self, rank: int) -> None:
+        """``next()`` on the iterator before the newest."""
+        name = self.name(rank)
+        try:
+            self.loaders[rank], row = self.system.pull_older(self.loaders[rank])
+        except ModelError as error:
+            self.steps.append({"end": name, "older": True, "valid": False, "code": error.code})
+            return
+        self.steps.append({"end": name, "older": True} if row is None else {"pull": name, "older": True, "rows": [row]})
 
     def save(self, rank: int) -> None:
         """One rank saves."""
@@ -150,13 +168,15 @@ def narrate(settings: list[Settings], events: Sequence[Event], system: System, l
     for event in events:
         if event.kind == "pull":
             narrator.pull(event.index)
+        elif event.kind == "newer":
+            narrator.newer(event.index)
         elif event.kind == "save":
             narrator.save(event.index)
         elif event.kind == "resume":
             narrator.resume(event)
         else:
             narrator.merge(event.skew)
-    if events[-1].kind == "pull":
+    if events[-1].kind in ("pull", "newer"):
         name = narrator.name(events[-1].index)
         narrator.steps.append({"check": name, "epoch": narrator.loaders[events[-1].index].cursor.epoch})
     note = f"{law} broken: {text}."

@@ -18,7 +18,7 @@ from model.counterexample import Event, describe, narrate
 from model.scenario import MODEL, System, render
 from model.world import Bound, BrokenLaw, Explorer, World
 
-LAWS = ("LAW-1", "LAW-2", "LAW-3", "LAW-6", "LAW-9")
+LAWS = ("LAW-1", "LAW-2", "LAW-3", "LAW-6", "LAW-9", "DLV-4")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The worlds that ``model.explore`` searches: what can happen next in a distributed run, and which law it may break.
 
-All R ranks of a run are loaders of their own. The events are: one rank pulls (creating an iterator where none is alive), one
-rank saves, or the run crashes and another with any world size that divides S resumes, under either policy, from what merging the
-saves gives. Ranks save one by one, so torn sets of states are ordinary.
+All R ranks of a run are loaders of their own. The events are: one rank pulls (creating an iterator where it holds none), the last
+rank creates a newer iterator over a live pass and pulls from that, one rank saves, or the run crashes and another with any world
+size that divides S resumes, under either policy, from what merging the saves gives. Ranks save one by one, so torn sets of states
+are ordinary.
 
 A crash is looked at only where every rank has saved: otherwise the set cannot be merged (``merge.count``), and going back to an
 older set is a world that was explored when that set was the newest. Only the newest save of a rank counts, for the same reason.
@@ -90,9 +91,9 @@ class Explorer:
         self.plan: Plan = ghost.make_plan(bound.settings(1, 0, "replay"), bound.epochs)
         self.ranks: list[Rank] = []
         self.numbers: dict[tuple[object, ...], int] = {}
-        self.pulled: dict[int, tuple[int, int | None]] = {}
+        self.pulled: dict[tuple[int, bool], tuple[int, int | None]] = {}
         self.stored: dict[int, int] = {}
-        self.counts = {"pull": 0, "end": 0, "save": 0, "resume": 0, "torn": 0, "exact refused": 0}
+        self.counts = {"pull": 0, "newer": 0, "end": 0, "save": 0, "resume": 0, "torn": 0, "exact refused": 0}
 
     def number(self, rank: Rank) -> int:
         """The number of a rank.
@@ -110,12 +111,17 @@ class Explorer:
     # --- one rank -------------------------------------------------------------------------------------------------------------------
 
     def pull(self, number: int, event: Event) -> tuple[int, int | None]:
-        """A rank after one pull, and the item; None is the end of the pass."""
-        if number not in self.pulled:
+        """A rank after one pull, of a newer iterator where the event says so, and the item; None is the end of the pass."""
+        newer = event.kind == "newer"
+        if (number, newer) not in self.pulled:
             rank = self.ranks[number]
             try:
-                loader = rank.loader if rank.held else self.system.start(rank.loader)
+                loader = rank.loader if rank.held and not newer else self.system.start(rank.loader)
+                if newer:
+                    self.check_newer(rank.loader, loader, event)
                 loader, row = self.system.pull(loader)
+                # What the iterator before the newest says bears on nothing else.
+                loader = replace(loader, older="ended")
             except (ModelError, AssertionError) as error:
                 raise BrokenLaw(None, f"a pull was refused: {error!r}", event) from error
             # Where nothing is shuffled the rows of all epochs look alike; the epoch that the loader shows tells them apart.
@@ -126,8 +132,21 @@ class Explorer:
             else:
                 item = rank.epoch * self.bound.rows + row
                 after = replace(rank, loader=loader, held=True, received=(*rank.received, item))
-            self.pulled[number] = (self.number(after), item)
-        return self.pulled[number]
+            self.pulled[number, newer] = (self.number(after), item)
+        return self.pulled[number, newer]
+
+    def check_newer(self, before: Loader, loader: Loader, event: Event) -> None:
+        """A newer iterator holds nothing, and the one before it gives nothing any more (DLV-4)."""
+        if self.system.save(loader) != self.system.save(before):
+            raise BrokenLaw("DLV-4", "an iterator that was never asked has changed the state", event)
+        for later in (loader, self.system.pull(loader)[0]):
+            try:
+                _, row = self.system.pull_older(later)
+                code = None
+            except ModelError as error:
+                row, code = None, error.code
+            if row is not None or code != "iterator.superseded":
+                raise BrokenLaw("DLV-4", f"an older iterator gave {row}, {code}", event)
 
     def save(self, number: int) -> int:
         """A rank after a save."""
@@ -152,6 +171,9 @@ class Explorer:
         for index, number in enumerate(world.ranks):
             if self.ranks[number].epoch < self.bound.epochs:
                 found.append(self.after_pull(world, index))
+                # What a rank does depends on nothing but itself: newer iterators on one of them will do.
+                if index == len(world.ranks) - 1 and self.ranks[number].loader.newest == "live":
+                    found.append(self.after_pull(world, index, "newer"))
             if self.ranks[number].saved != self.ranks[number].received:
                 found.append(self.after_save(world, index))
         complete = all(self.ranks[number].saved is not None for number in world.ranks)
@@ -163,14 +185,14 @@ class Explorer:
         """The world with another rank at an index."""
         return World(world.crashes, world.debt, (*world.ranks[:index], number, *world.ranks[index + 1 :]))
 
-    def after_pull(self, world: World, index: int) -> tuple[Event, World]:
+    def after_pull(self, world: World, index: int, kind: str = "pull") -> tuple[Event, World]:
         """One rank pulls. No item may come more often than it is owed; at the end of an epoch nothing may be owed any more."""
-        event = Event("pull", index)
+        event = Event(kind, index)
         number, item = self.pull(world.ranks[index], event)
         after = self.replaced(world, index, number)
         ranks = [self.ranks[other] for other in after.ranks]
         if item is not None:
-            self.counts["pull"] += 1
+            self.counts[kind] += 1
             copies = sum(rank.received.count(item) for rank in ranks)
             if copies > world.debt[item]:
                 raise BrokenLaw(None, f"row {item % self.bound.rows} came more often than promised", event)

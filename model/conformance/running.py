@@ -97,7 +97,7 @@ def passes_that_are_over(bound: Bound) -> Scenarios:
 
 @check("DLV-4", "RES-5", needs=("break",))
 def loads_during_a_pass(bound: Bound) -> Scenarios:
-    """A load under a live iterator is refused and changes nothing; afterwards it is taken."""
+    """A load under a pass with rows left is refused and changes nothing; afterwards it is taken."""
     for common, world_size, batches in worlds(bound):
         if batches > 1:
             begin = opened("a", common, rank=world_size - 1)
@@ -113,7 +113,7 @@ def loads_during_a_pass(bound: Bound) -> Scenarios:
 
 @check("DLV-4", needs=("break", "epochs"))
 def set_epoch_during_a_pass(bound: Bound) -> Scenarios:
-    """set_epoch under a live iterator is refused and changes nothing."""
+    """set_epoch under a pass with rows left is refused and changes nothing."""
     for common, world_size, batches in worlds(bound):
         for epoch in (0, 1) if batches > 1 else ():
             yield [

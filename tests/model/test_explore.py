@@ -35,10 +35,10 @@ from model.world import Bound
     ids=str,
 )
 def test_model_breaks_no_law(bound: Bound) -> None:
-    """LAW-1, LAW-2, LAW-3, LAW-6, LAW-9, exhaustive to these bounds; and the bounds contain what the laws are about."""
+    """LAW-1, LAW-2, LAW-3, LAW-6, LAW-9, DLV-4, exhaustive to these bounds; and the bounds contain what the laws are about."""
     result = explore(bound)
     assert result.violation is None
-    for what in ("pull", "end", "save", "resume", "torn", "exact refused"):
+    for what in ("pull", "newer", "end", "save", "resume", "torn", "exact refused"):
         assert result.counts[what] > 0, f"no {what} within the bound: the laws held for want of anything to judge"
 
 
@@ -137,7 +137,7 @@ def pull_advances_twice(current: Loader) -> tuple[Loader, int | None]:
     if row is None or loader.remaining(after) == 0:
         return after, row
     settings = after.settings
-    return replace(after, cursor=cycle.advance(after.cursor, settings.num_splits, settings.world_size)), row
+    return loader.received(after, cycle.advance(after.cursor, settings.num_splits, settings.world_size)), row
 
 
 def pull_serves_own_splits_only(current: Loader) -> tuple[Loader, int | None]:
@@ -181,6 +181,33 @@ def start_repeats_epoch(current: Loader) -> Loader:
     return loader.start(replace(current, asked=True))
 
 
+def start_moves_on(current: Loader) -> Loader:
+    """A newer iterator begins behind the row that was prepared for the one before it."""
+    live, after = current.newest == "live", loader.start(current)
+    return replace(after, cursor=cycle.advance(after.cursor, after.settings.num_splits, after.settings.world_size)) if live else after
+
+
+def pull_skips_what_was_prepared(current: Loader) -> tuple[Loader, int | None]:
+    """So does the first row of a newer one, but the state does not say so."""
+    after, row = loader.pull(current)
+    return loader.pull(after) if current.newest == "waiting" and current.older == "superseded" else (after, row)
+
+
+def pull_older_goes_on(current: Loader) -> tuple[Loader, int | None]:
+    """A superseded iterator gives the row that is next."""
+    return loader.pull(current) if current.older == "superseded" else loader.pull_older(current)
+
+
+def pull_older_goes_on_later(current: Loader) -> tuple[Loader, int | None]:
+    """So it does, once the newer one has given a row."""
+    return pull_older_goes_on(current) if current.newest == "live" else loader.pull_older(current)
+
+
+def pull_older_ends(current: Loader) -> tuple[Loader, int | None]:
+    """A superseded iterator says that its pass has ended."""
+    return current, None
+
+
 # The system, the laws that may be named (which one depends on what a shortest history is), and the most events that one needs.
 BROKEN: list[tuple[str, System, set[str], int]] = [
     ("merge_takes_largest", replace(MODEL, merge=merge_takes_largest), {"LAW-9"}, 6),
@@ -201,6 +228,11 @@ BROKEN: list[tuple[str, System, set[str], int]] = [
     ("pull_reads_next_cycle", replace(MODEL, pull=pull_reads_next_cycle), {"LAW-1", "LAW-2"}, 3),
     ("save_counts_one_too_many", replace(MODEL, save=save_counts_one_too_many), {"LAW-2"}, 2),
     ("save_knows_its_rank", replace(MODEL, save=save_knows_its_rank), {"LAW-3"}, 2),
+    ("start_moves_on", replace(MODEL, start=start_moves_on), {"DLV-4"}, 2),
+    ("pull_skips_what_was_prepared", replace(MODEL, pull=pull_skips_what_was_prepared), {"LAW-1", "LAW-2", "LAW-6", "DLV-4"}, 4),
+    ("pull_older_goes_on", replace(MODEL, pull_older=pull_older_goes_on), {"DLV-4"}, 2),
+    ("pull_older_goes_on_later", replace(MODEL, pull_older=pull_older_goes_on_later), {"DLV-4"}, 2),
+    ("pull_older_ends", replace(MODEL, pull_older=pull_older_ends), {"DLV-4"}, 2),
     ("start_repeats_epoch", replace(MODEL, start=start_repeats_epoch), {"LAW-1", "LAW-6"}, 4),
 ]
 
