@@ -137,7 +137,7 @@ class WindowReader:
         # Large rows are remembered for a while.
         self._row_bytes = max(slot.nbytes / len(window), self._row_bytes / 2)
         if slot.begin + len(window) < slot.end:
-            self._give_back(slot.begin + len(window), slot.end, rest_bytes)
+            self._give_back(slot.begin + len(window), rest_bytes)
         self._fill()
         return window
 
@@ -156,14 +156,14 @@ class WindowReader:
         self._held = 0
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _give_back(self, begin: int, end: int, row_bytes: float) -> None:
+    def _give_back(self, begin: int, row_bytes: float) -> None:
         """Read these rows again, as large ones, and with them what was to come behind them."""
         for slot in self._slots:
             if slot.read is not None:
                 slot.read.cancel()
         self._slots.clear()
+        self._wary_until, self._wary_bytes = self._submitted, row_bytes
         self._submitted = begin
-        self._wary_until, self._wary_bytes = end, row_bytes
 
     @property
     def _first_rows(self) -> int:
