@@ -26,7 +26,7 @@ def sent(item: Any) -> tuple[bytes, Any]:
     return message, pickle.loads(message)[1]
 
 
-@pytest.mark.parametrize("size", [0, 1, 2**10, 2**11, 3000, 3300, 3500, 3584, 3600, 4096, 2**16, 3 * 2**20])
+@pytest.mark.parametrize("size", [0, 1, 2**10, 2**11, 3000, 3300, 3500, 3584, 3600, 3850, 3950, 4000, 4096, 2**16, 3 * 2**20])
 def test_messages_are_written_in_one_piece_and_arrive_whole(size: int) -> None:
     for item in (b"\x07" * size, np.full(size, 7, np.uint8), [np.full(size // 5, 7, np.uint8)] * 2 + [np.zeros(0)]):
         message, arrived = sent(item)

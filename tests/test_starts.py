@@ -1,17 +1,19 @@
-"""Where worker processes cannot start, that is said at once, before one is started (WRK-17, WRK-18)."""
+"""Where worker processes cannot start, that is said before one is started (WRK-17, WRK-18); how they end (WRK-15)."""
 
 from __future__ import annotations
 
 import multiprocessing
 import sys
+import time
 from functools import partial
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from streaming import StreamingDataLoader, StreamingDataset
+from streaming import StreamingDataLoader, StreamingDataset, processes
 from streaming.errors import DaemonicError, MainFileError, PickleError
+from streaming.processes import end_workers
 from streaming.recipe import check_picklable
 from tests.support import ids, numbered_table
 
@@ -75,3 +77,63 @@ def test_what_a_notebook_defines_cannot_travel(main: Any, loader: Any, monkeypat
 @pytest.mark.parametrize("main", [SCRIPT, MODULE])
 def test_what_a_script_defines_travels(main: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     check_picklable(collate_fn=of_main(monkeypatch, main))
+
+
+class Worker:
+    """A process object, as far as ending it goes."""
+
+    def __init__(self, exitcode: int | None) -> None:
+        self.exitcode = exitcode
+
+    def is_alive(self) -> bool:
+        return self.exitcode is None
+
+    def kill(self) -> None:
+        self.exitcode = -9
+
+    def join(self, timeout: float) -> None:
+        assert self.exitcode is not None
+
+
+class Lock:
+    """An event whose lock nobody releases any more."""
+
+    def set(self) -> None:
+        raise AssertionError("it would wait for ever")
+
+
+class Inner:
+    """torch's iterator, as far as its end goes."""
+
+    def __init__(self, event: Any, *exitcodes: int | None) -> None:
+        self._workers_done_event, self._workers = event, [Worker(code) for code in exitcodes]
+        self.asked: list[bool] = []
+
+    def _shutdown_workers(self) -> None:
+        self.asked.append(self._workers[-1].is_alive())
+        self._workers_done_event.set()
+
+
+def test_the_end_does_not_wait_for_what_a_dead_worker_holds() -> None:
+    """WRK-15: the others end at once then; otherwise they are asked first."""
+    inner = Inner(Lock(), -9, None)
+    end_workers(inner)
+    assert [worker.exitcode for worker in inner._workers] == [-9, -9]
+    assert inner.asked == [False]
+    inner = Inner(multiprocessing.Event(), 0, None)
+    end_workers(inner)
+    assert [worker.exitcode for worker in inner._workers] == [0, -9]
+    assert inner.asked == [True]
+
+
+def test_slow_workers_are_killed_while_they_are_asked_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_GRACE_SECONDS", 0.01)
+    inner = Inner(multiprocessing.Event(), None, None)
+
+    def ask() -> None:
+        while any(worker.is_alive() for worker in inner._workers):
+            time.sleep(0.001)
+
+    monkeypatch.setattr(inner, "_shutdown_workers", ask)
+    end_workers(inner)
+    assert [worker.exitcode for worker in inner._workers] == [-9, -9]
