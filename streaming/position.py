@@ -151,7 +151,7 @@ class Position:
             A plain DataLoader delivers in worker processes, or this is one of several such workers (WRK-19).
         """
         standing = self._standing
-        if standing.travelled or self._delivering():
+        if standing.travelled:
             raise UnknownPlaceError(
                 "worker processes of a plain DataLoader (several ones of a StatefulDataLoader) deliver rows that this dataset does not "
                 "see, so its place is not known: use StreamingDataLoader, or end that loader's iterator (del it; no persistent_workers), "
@@ -176,7 +176,7 @@ class Position:
         now = self._standing
         current, remaining = now.floor().epoch, now.remaining()
         if epoch == current:
-            self._standing = replace(now, asked=True, travelled=False)
+            self._standing = replace(now, asked=True, travelled=bool(self._delivering()))
             return
         begun = self._at(Cursor(epoch), now.source, now.identity)
         if 0 < remaining < len(begun.sequence):
@@ -275,8 +275,7 @@ class Position:
 
     def __getstate__(self) -> dict[str, object]:
         """A copy has no iterator, and counts by itself; where the place is not known, it does not know it either."""
-        travelled = self._standing.travelled or bool(self._delivering())
-        standing = replace(self._standing, delivery=copy(self._standing.delivery), travelled=travelled)
+        standing = replace(self._standing, delivery=copy(self._standing.delivery))
         return {**vars(self), "_standing": standing, "_newest": None, "_elsewhere": ()}
 
     def _at(self, cursor: Cursor, source: Source, identity: Identity, replay: int = 0) -> Standing:
@@ -314,9 +313,9 @@ class Position:
         return replace(self._at(following, now.source, now.identity, now.replaying()), completed=cursor)
 
     def _install(self, standing: Standing) -> None:
-        """Move."""
+        """Move. What a plain DataLoader's iterator that lives on delivers after the move is not counted either (WRK-19)."""
         taken = self.rows_taken - standing.delivery.received
-        self._standing = standing
+        self._standing = replace(standing, travelled=True) if self._delivering() else standing
         self._taken_before = taken
 
     def _delivering(self) -> tuple[weakref.ref[Any], ...]:
