@@ -115,7 +115,7 @@ def commits(check: Check) -> None:
     before = Pool(pool.loader, Place(place.origin, 2, (one - count, two), place.turn))
     running = Running(Division(pool.loader.settings, 2, "splits", 1, place.origin, (0, 0)), (), 0)
     # Whether rows are left decides if the pass is over, and nothing about the place.
-    with mock.patch.object(loader, "remaining", lambda _: 1):
+    with mock.patch.object(loader, "remaining", return_value=1):
         after = workers.commit(before, running, 0, count)
     first, last = served(one, 0, k), served(two, k - 1, k)
     for rows, at in ((one, 0), (one, k - 1), (one, split), (two, 0), (two, k - 1), (two, split)):
