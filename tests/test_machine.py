@@ -20,6 +20,8 @@ from tests.support import Twin, divisors, edited, outcome, settings
 
 EDITS: list[dict[str, Any]] = [
     {"schema_version": 2},
+    {"schema_version": 0},
+    {"schema_version": -1},
     {"schema_version": "1"},
     {"num_splits": 5},
     {"shuffle": False, "shuffle_clump_size": None},
