@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from streaming import arguments
@@ -31,6 +32,7 @@ _LARGE_ROW_BYTES: Final = 32 * 2**10
 _LARGE_ROWS_MOST_BYTES: Final = 4 * 2**20
 _MOST_READS: Final = 8
 _SLOW_SECONDS: Final = 0.05
+_FREED_BYTES: Final = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,8 @@ class WindowReader:
         self._held = 0
         self._threads = ThreadPoolExecutor(max_workers=ahead.most_reads, thread_name_prefix="streaming-read")
         meter.buffered = self.buffered
+        # glibc gives memory back to the system at once until a piece as large has been freed; then windows use it again.
+        np.empty(_FREED_BYTES, np.uint8)
         # Of rows that may have any size the first is read alone.
         self._submit(1 if supply.row_bytes is None else self._affordable(self._first_rows))
 
