@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.process
 import threading
-from multiprocessing import forkserver
+from multiprocessing import forkserver, spawn
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +26,14 @@ def test_the_children_of_a_parent_are_forgotten(monkeypatch: pytest.MonkeyPatch)
     assert known == {another}
     monkeypatch.delattr(multiprocessing.process, "_children")
     private.forget_children([another])
+
+
+def test_a_process_that_imports_its_main_module_is_seen() -> None:
+    assert "_inheriting" in spawn._main.__code__.co_names
+    process = multiprocessing.Process()
+    assert not private.imports_main(process)
+    process._inheriting = True
+    assert private.imports_main(process)
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
