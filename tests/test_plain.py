@@ -58,10 +58,15 @@ VALUES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
 }
 
 
+def numpy_type(kind: pa.DataType) -> np.dtype[Any]:
+    """Without pandas, which pyarrow's own `to_pandas_dtype` needs in some releases."""
+    return pa.array([], kind).to_numpy(zero_copy_only=False).dtype
+
+
 def tensor(name: str, first: int) -> tuple[Any, Any]:
     """A tensor in storage, and as nested lists."""
     kind, shape, order, _ = TENSORS[name]
-    dtype = kind.to_pandas_dtype()
+    dtype = numpy_type(kind)
     meant = (np.arange(np.prod(shape)) + first).astype(dtype).reshape([shape[i] for i in order])
     return meant.transpose(np.argsort(order)).ravel().tolist(), meant.tolist()
 
@@ -191,7 +196,7 @@ def as_model_row(kind: Kind, value: Any) -> Any:
     if value is None or kind in LEAVES or kind == "int":
         return value
     if kind in TENSORS:
-        return as_model(np.array(value, TENSORS[kind][0].to_pandas_dtype()))
+        return as_model(np.array(value, numpy_type(TENSORS[kind][0])))
     if kind[0] == "struct":
         return {f"f{i}": as_model_row(child, value[f"f{i}"]) for i, child in enumerate(kind[1:])}
     return [as_model_row(kind[1], item) for item in value]
@@ -252,7 +257,7 @@ def test_rows_are_those_of_ordinary_columns_with_tensors_as_arrays(drawn: Any) -
         if kind in TENSORS:
             entry, shape, order, _ = TENSORS[kind]
             for array in (row["x"] for row in made if row["x"] is not None):
-                assert (array.dtype, array.shape) == (entry.to_pandas_dtype(), tuple(shape[i] for i in order))
+                assert (array.dtype, array.shape) == (numpy_type(entry), tuple(shape[i] for i in order))
                 assert array.flags.writeable
                 assert array.base is None
         rows = in_pieces(one) if split and len(one) > 1 else one
