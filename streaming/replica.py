@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from streaming.cycle import RankSequence
-from streaming.errors import WorkerFailedError
+from streaming.errors import TransformError, WorkerFailedError
 from streaming.parcel import Parcel
 from streaming.private import as_torch_sends_it
 from streaming.rows import BatchIterator, Reading, RowReader
@@ -90,7 +90,7 @@ class CollatedIterator(Iterator[Any]):
             try:
                 return self._making.collate(batch[0] if self._making.rows_alone else batch), len(batch)
             except StopIteration as error:
-                raise WorkerFailedError("collate_fn raised StopIteration, which would have ended the data silently") from error
+                raise TransformError("collate_fn raised StopIteration, which would have ended the data silently") from error
 
     def close(self) -> None:
         """Stop reading."""

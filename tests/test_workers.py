@@ -30,6 +30,7 @@ from streaming.errors import (
     IteratorSupersededError,
     MidStepStartError,
     PartialCycleStartError,
+    TransformError,
     WorkerFailedError,
 )
 from tests.pool_twin import PoolTwin
@@ -453,8 +454,8 @@ def test_a_failing_batch_arrives_in_its_place(mode: str, workers: int, batch_siz
         good = list(itertools.takewhile(lambda batch: bad not in batch, expected))
         iterator = iter(StreamingDataLoader(dataset, **arguments))
         batches = []
-        ends_workers = RAISED[0] is StopIteration or (workers > 0 and RAISED[0] is not ValueError)
-        with pytest.raises(WorkerFailedError if ends_workers else RAISED[0]):
+        in_worker = RAISED[0] if RAISED[0] is ValueError else WorkerFailedError
+        with pytest.raises(TransformError if RAISED[0] is StopIteration else in_worker if workers else RAISED[0]):
             while True:
                 batches.append(next(iterator))
         ARMED.clear()

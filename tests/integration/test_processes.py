@@ -21,7 +21,15 @@ from torch.utils.data import ChainDataset, DataLoader
 
 from model import workers as pool
 from streaming import StreamingDataLoader, StreamingDataset
-from streaming.errors import IteratorFailedError, PickleError, ShardedTwiceError, UnknownPlaceError, VersionError, WorkerFailedError
+from streaming.errors import (
+    IteratorFailedError,
+    PickleError,
+    ShardedTwiceError,
+    TransformError,
+    UnknownPlaceError,
+    VersionError,
+    WorkerFailedError,
+)
 from streaming.loader import _worker_died
 from tests.frameworks import DataLoaderDispatcher, IterableDatasetShard
 from tests.integration import jobs
@@ -116,7 +124,7 @@ def test_rows_alone_init_function_and_factory(tmp_path: Path, table: Any) -> Non
         ("splits", jobs.raise_value_error, ValueError),
         ("splits", jobs.raise_system_exit, WorkerFailedError),
         ("batches", jobs.raise_keyboard_interrupt, WorkerFailedError),
-        ("batches", jobs.raise_stop_iteration, WorkerFailedError),
+        ("batches", jobs.raise_stop_iteration, TransformError),
         ("splits", jobs.kill_itself, WorkerFailedError),
         ("batches", jobs.cannot_be_sent, TypeError),
         ("batches", jobs.raise_stupid_error, RuntimeError),
