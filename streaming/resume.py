@@ -74,11 +74,7 @@ class Resumption:
         stays = self.version_given or "table_version" in self.accepted or not identity.settings_fit(saved, own, self.accepted)
         if stays or saved.table_version == current.version:
             return current
-        fields = identity.differences(saved, own, {"table_version", *self.accepted})
-        staying = (
-            f"Only where version {current.version} is known to hold the same rows, in the same order, can accept={json.dumps(fields)} stay "
-            "on it"
-        )
+        staying = self._staying(saved, own, current.version)
         try:
             return self.reopen(saved.table_version)
         except VersionError as error:
@@ -89,6 +85,16 @@ class Resumption:
                 f"columns may be others. {error}. Build the dataset with what both versions have. {staying}",
                 error.argument,
             ) from error
+
+    def _staying(self, saved: Identity, own: Identity, version: int) -> str:
+        """How to go on where the recorded version cannot be read. With other rows an accept would repeat some and lose others."""
+        if saved.selected_rows != own.selected_rows:
+            return (
+                f"Version {version} selects {own.selected_rows} rows, the state's selected {saved.selected_rows}: its epoch cannot be "
+                "finished there; begin the next one (set_epoch)"
+            )
+        fields = identity.differences(saved, own, {"table_version", *self.accepted})
+        return f"Only where version {version} is known to hold the same rows, in the same order, can accept={json.dumps(fields)} stay on it"
 
     def _check(self, saved: Saved, own: Identity, differing: Sequence[str], columns: str) -> None:
         """Refuse what differs and was not accepted (IDN-9, IDN-11)."""
