@@ -324,10 +324,12 @@ def _started(inner: Any) -> Iterator[Any]:
 
 def _worker_died(error: BaseException, processes: bool) -> bool:
     """Whether a worker is gone: torch has seen it, or what it sent last cannot be fetched from it any more."""
+    if not processes:
+        return False
     if type(error) is RuntimeError:
         return str(error).startswith(("DataLoader worker (pid", "Pin memory thread exited"))
     own_words = "in DataLoader worker process" in str(error)  # of an exception that was raised in a worker and sent here
-    return processes and isinstance(error, (ConnectionError, EOFError, FileNotFoundError)) and not own_words
+    return isinstance(error, (ConnectionError, EOFError, FileNotFoundError)) and not own_words
 
 
 def _as_it_is(item: Any) -> Any:
