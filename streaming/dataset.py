@@ -352,5 +352,5 @@ class StreamingDataset(Stateful, IterableDataset[Any]):
         if os.getpid() != self._process:
             raise ForkedError(
                 "this dataset was carried into a forked process, where LanceDB would crash or hang: use StreamingDataLoader, or "
-                'pass multiprocessing_context="forkserver" or "spawn" to DataLoader, or num_workers=0'
+                'pass multiprocessing_context="forkserver" or "spawn" to DataLoader and call set_epoch before each pass, or num_workers=0'
             )

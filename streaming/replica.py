@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from streaming.cycle import RankSequence
-from streaming.errors import TransformError, WorkerFailedError
+from streaming.errors import WorkerFailedError
 from streaming.parcel import Parcel
 from streaming.private import as_torch_sends_it
 from streaming.rows import BatchIterator, Reading, RowReader
@@ -18,6 +18,7 @@ from streaming.sharding import Shards, StridedSequence
 from streaming.stats import Figures
 from streaming.supply import RowSequence
 from streaming.topology import Topology
+from streaming.transforms import ended_silently
 
 # A batch, its worker's number, its row count, and the worker's figures: of constant size but for the batch (WRK-6, STA-2).
 Envelope = tuple[Any, int, int, Figures]
@@ -90,7 +91,7 @@ class CollatedIterator(Iterator[Any]):
             try:
                 return self._making.collate(batch[0] if self._making.rows_alone else batch), len(batch)
             except StopIteration as error:
-                raise TransformError("collate_fn raised StopIteration, which would have ended the data silently") from error
+                raise ended_silently("collate_fn") from error
 
     def close(self) -> None:
         """Stop reading."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from torch.utils.data import get_worker_info
 
 from streaming.delivery import BatchDelivery, Delivery
-from streaming.errors import TransformError
+from streaming.transforms import ended_silently
 
 if TYPE_CHECKING:
     from streaming.rows import RowIterator
@@ -86,7 +86,7 @@ class _CountsBatches:
                     raise
             rows.fail()
             if isinstance(error, StopIteration):
-                raise TransformError("collate_fn raised StopIteration, which would have ended the data silently") from error
+                raise ended_silently("collate_fn") from error
             raise
         return batch
 

@@ -267,9 +267,14 @@ _NO_ROWS: Final = (Mapping, Set, str, bytes, pa.RecordBatch, pa.Table, pa.Array,
 
 
 def _not_the_end(error: Exception | None) -> Exception | None:
-    """StopIteration would end the data silently; it becomes an error, anything else stays as it is (DLV-5)."""
+    """StopIteration becomes an error, anything else stays as it is."""
     if not isinstance(error, StopIteration):
         return error
-    wrapped = TransformError("transform raised StopIteration, which would have ended the data silently")
+    wrapped = ended_silently("transform")
     wrapped.__cause__ = error
     return wrapped
+
+
+def ended_silently(function: str) -> TransformError:
+    """What StopIteration of a user's function becomes, wherever it is called (DLV-5)."""
+    return TransformError(f"{function} raised StopIteration, which would have ended the data silently")

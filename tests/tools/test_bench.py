@@ -131,7 +131,7 @@ def test_rates_are_those_behind_the_first_batch(home: Path) -> None:
 
 def test_an_epoch_of_one_batch_has_no_rates(home: Path) -> None:
     (one,) = asked("bench", home, "numbers", "--only-this", "--batch-size", 256, *QUICK)["configurations"]
-    # The first row is read alone, because the types do not say how large it is (REA-2).
+    # The first row is read alone, because the types do not say how large it is.
     assert [one[key] for key in ("refused", "seconds", "epoch_ended", "reads", "rows_per_read")] == [None, 0, True, 2, 48]
     assert one["first_batch_seconds"] > 0
     assert all(one[key] is None for key in ("rows_per_second", "mb_per_second", *SHARES))
